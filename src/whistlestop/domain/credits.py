@@ -1,0 +1,32 @@
+"""What a run costs: slot-seconds of attempts × price. Queue time is free."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One attempt's line in the ledger. `until` is None while the meter runs."""
+
+    slots: int
+    price: float  # credits per slot-hour
+    since: float
+    until: float | None
+
+    def credits(self, now: float) -> float:
+        end = now if self.until is None else self.until
+        return max(0.0, end - self.since) * self.slots * self.price / 3600.0
+
+
+def used(charges: Iterable[Charge], now: float) -> float:
+    return sum(charge.credits(now) for charge in charges)
+
+
+def estimated(spent: float, *, rate: float, eta: float | None) -> float | None:
+    """The whole cost if it goes on: spent so far + rate (credits per hour) for the time left. None if unknown."""
+    return None if eta is None else spent + rate * eta / 3600.0
+
+
+def saved(estimate: float | None, spent: float) -> float | None:
+    """What ending now leaves unspent."""
+    return None if estimate is None else max(0.0, estimate - spent)
