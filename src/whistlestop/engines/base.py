@@ -1,0 +1,53 @@
+"""The seam between the scheduler and what runs runners. Differences are capability flags, never names."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType, Protocol
+
+from whistlestop.wire.launch import Launch
+
+JobId = NewType("JobId", str)
+
+
+class JobState(StrEnum):
+    UNKNOWN = "unknown"  # the engine has never heard of it, or has nothing left of it
+    PENDING = "pending"  # accepted, not started
+    RUNNING = "running"  # its runner lives
+    ENDED = "ended"  # the runner left in good order: its last words are in its journal
+    DEAD = "dead"  # the runner died without a word; the program may still live
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    state: JobState
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Can:
+    """What an engine can promise."""
+
+    prove_end: bool  # DEAD and ENDED are proof that the runner is gone; without it a lease has to run out
+    salvage: bool  # `salvage` works: a dead runner's tree is ended and its journals are shipped
+
+
+class Engine(Protocol):
+    can: Can
+
+    def launch(self, launch: Launch, secrets: Mapping[str, str]) -> JobId:
+        """Hand the attempt over under launch.attempt_id. Launching one that already lives, or has ended, changes
+        nothing. Raise EngineUnreachable if it may work later."""
+
+    def poll(self, jobs: Collection[JobId]) -> Mapping[JobId, JobStatus]:
+        """All jobs in one question: clusters punish one call per job."""
+
+    def cancel(self, job: JobId) -> None:
+        """End the runner and everything below it, without grace. Cancelling a job that is gone is not an error."""
+
+    def salvage(self, job: JobId) -> None:
+        """Start a runner for a dead one: it ends what is left of the tree, proves it, ships what was not shipped,
+        and reports the end. Does nothing while a runner lives."""
+
+    def forget(self, job: JobId) -> None:
+        """Remove what the engine keeps of an ended job. The server has everything it wants."""

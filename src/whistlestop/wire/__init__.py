@@ -1,0 +1,1 @@
+"""Versioned shapes: the spec file, the API, the runner's frames and its launch file."""

@@ -1,0 +1,157 @@
+"""The runner's connection: msgpack frames over a WebSocket, one tagged union each way.
+
+Up: `Hello`, then `Data` (bytes of a stream by offset), `Progress` (latest wins). Down: `Welcome` (where each
+stream stands at the server, and the standing order), `Ack`, `Order`, `Bye`. Everything that must arrive exactly
+once is a stream: the server stores the bytes and the new offset in one transaction, and a reconnect goes on
+from the offset in `Welcome`.
+
+Streams, by name:
+  logs        records of LogLine, each prefixed with its u32 size (little endian)
+  metrics-N   journal records of rank N (channel.layout), whole records only
+  metrics-sys the runner's own samples, same format
+  events-N    journal records of rank N, kind EVENT: what the SDK tells
+  runner      records of RunnerEvent, each prefixed with its u32 size
+"""
+
+from typing import Any
+
+import msgspec
+
+PROTOCOL = 1
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    attempt_id: str
+    protocol: int
+    host: str
+    pid: int
+
+
+class Data(msgspec.Struct, tag="data", frozen=True):
+    stream: str
+    offset: int
+    data: bytes
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    at: float
+    stage: str  # domain.states.Stage
+    step: int = 0
+    total: int = 0
+    epoch: int = 0
+    batch: int = 0
+    batches: int = 0
+    progress_at: float = 0.0
+    saved_step: int | None = None
+    evaluations: int = 0
+    loop_started_at: float = 0.0
+    resumed_step: int = 0
+
+
+class Welcome(msgspec.Struct, tag="welcome", frozen=True):
+    offsets: dict[str, int]
+    order: "Order"
+
+
+class Ack(msgspec.Struct, tag="ack", frozen=True):
+    stream: str
+    offset: int  # everything before it is durable at the server
+
+
+class Order(msgspec.Struct, tag="order", frozen=True):
+    """The whole standing request, not a change to it: taking it twice is the same as once."""
+
+    seq: int = 0
+    stop: int = 0  # domain.stops.Stop
+    latest: bool = False  # pause without saving
+    actor: str = ""
+    reason: str = "manually_stopped"  # domain.reasons.StopReason of a FINISH_PHASE
+    checkpoint_now: int = 0  # counter
+
+
+class Bye(msgspec.Struct, tag="bye", frozen=True):
+    """This attempt is over for the server: nothing more is wanted. The runner ends its tree and leaves."""
+
+    text: str
+
+
+Up = Hello | Data | Progress
+Down = Welcome | Ack | Order | Bye
+
+
+class LogLine(msgspec.Struct, array_like=True, frozen=True):
+    at: float
+    stream: str  # out | err | sys (the runner's own words)
+    rank: int
+    text: str
+
+
+class RunnerEvent(msgspec.Struct, array_like=True, frozen=True):
+    """One thing the runner did or saw. `kind` decides what `data` holds (see RUNNER_KINDS)."""
+
+    at: float
+    kind: str
+    text: str  # a sentence for people
+    data: dict[str, Any] = {}
+
+
+# kind -> what data holds. `ended` is the last one of every attempt, and the only proof of its end.
+RUNNER_KINDS = {
+    "preparing": "",
+    "program_started": "pid, restored_step (null: from the start), restored_from",
+    "attached": "the SDK is in",
+    "training": "the loop has been reached",
+    "order_seen": "seq, stop",
+    "rung": "rung, next_rung, next_in_s: the ladder went up",
+    "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, at",
+    "checkpoint_set_aside": "path, why",
+    "checkpoints_removed": "ids",
+    "dropped": "lines or bytes that the log limit cut",
+    "leftovers": "count: processes that outlived the program and were ended",
+    "notice": "anything a person should see",
+    "ended": "reason (EndReason), exit_code, signal, last_step, total, epoch, evidence, stop_reasons, "
+    "loop, gone_at, saved_step",
+}
+
+_encoder = msgspec.msgpack.Encoder()
+_up = msgspec.msgpack.Decoder(Up)
+_down = msgspec.msgpack.Decoder(Down)
+_line = msgspec.msgpack.Decoder(LogLine)
+_event = msgspec.msgpack.Decoder(RunnerEvent)
+
+
+def encode(frame: Up | Down) -> bytes:
+    return _encoder.encode(frame)
+
+
+def decode_up(data: bytes) -> Up:
+    return _up.decode(data)
+
+
+def decode_down(data: bytes) -> Down:
+    return _down.decode(data)
+
+
+def pack_record(record: LogLine | RunnerEvent) -> bytes:
+    body = _encoder.encode(record)
+    return len(body).to_bytes(4, "little") + body
+
+
+def split_records(data: bytes) -> tuple[list[bytes], int]:
+    """The whole records in `data`, and how many bytes they take; a torn tail is left for the next time."""
+    records, position = [], 0
+    while position + 4 <= len(data):
+        size = int.from_bytes(data[position : position + 4], "little")
+        if position + 4 + size > len(data):
+            break
+        records.append(data[position + 4 : position + 4 + size])
+        position += 4 + size
+    return records, position
+
+
+def decode_line(body: bytes) -> LogLine:
+    return _line.decode(body)
+
+
+def decode_event(body: bytes) -> RunnerEvent:
+    return _event.decode(body)

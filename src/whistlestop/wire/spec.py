@@ -1,0 +1,56 @@
+"""What a whistle.yaml means, as values. Reading and judging the file is in spec_file.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from whistlestop.domain.stops import Ladder
+
+
+class PhaseKind(StrEnum):
+    TRAIN = "train"  # has steps and checkpoints; can be stopped and keeps its result
+    TASK = "task"  # a plain command
+
+
+@dataclass(frozen=True)
+class Secret:
+    """An environment value that is looked up when the attempt starts and is never stored with the run."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class CheckpointSpec:
+    every: tuple[str, ...] = ()  # "500 steps", "10 minutes", "1 epoch"; any of them. Empty: only at the end and on request
+    keep: int = 3
+
+
+@dataclass(frozen=True)
+class PhaseSpec:
+    name: str
+    command: tuple[str, ...]  # a string in the file becomes ("/bin/bash", "-c", text)
+    kind: PhaseKind = PhaseKind.TRAIN
+    needs: tuple[str, ...] = ()  # phases that must have completed; default in the file: the one above
+    workdir: str = "."  # inside the bundle
+    env: Mapping[str, str | Secret] = field(default_factory=dict)
+    slots: int = 1
+    time_limit: timedelta | None = None
+    retries: int = 0  # on error; lost capacity costs nothing
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    stop_when: tuple[Mapping[str, Any], ...] = ()  # read by the SDK
+    grace: Ladder = Ladder()
+
+
+@dataclass(frozen=True)
+class Spec:
+    name: str
+    phases: tuple[PhaseSpec, ...]
+    project: str = "default"
+    priority: int = 0  # higher first
+    budget: float | None = None  # credits
+    deadline: timedelta | None = None  # from submit to the end
+
+    def phase(self, name: str) -> PhaseSpec:
+        return next(phase for phase in self.phases if phase.name == name)
