@@ -1,0 +1,359 @@
+"""The shapes of /api/v1. Keys may be added, none is renamed: scripts rely on them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RunStatus = Literal["queued", "starting", "running", "waiting", "completed", "failed", "killed"]
+Role = Literal["admin", "member", "viewer"]
+Name = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")
+MAX_NOTE = 10_000
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# --- what comes back -------------------------------------------------------------------------------------------
+
+
+class ProgressView(Shape):
+    step: int = 0
+    total: int | None = None
+    epoch: int = 0
+    batch: int = 0
+    batches: int | None = None  # per epoch
+    fraction: float | None = None  # of the current phase's steps; None = unknown
+    stage: str | None = None
+
+
+class CreditsView(Shape):
+    used: float = 0.0
+    estimated: float | None = None  # if it runs to its end; None = can't be told yet
+    saved: float | None = None  # after a kill: what was left unspent
+
+
+class StopReasonView(Shape):
+    reason: str
+    decisive: bool
+    text: str
+
+
+class LadderView(Shape):
+    """A stop in progress, as people see it."""
+
+    rung: str
+    next_rung: str | None = None
+    next_at: str | None = None
+
+
+class AttemptView(Shape):
+    id: str
+    number: int
+    status: str
+    reason: str | None = None
+    text: str | None = None  # the reason in a sentence, with the evidence
+    pool: str
+    host: str | None = None
+    slots: list[int]
+    stage: str | None = None
+    started_at: str
+    ended_at: str | None = None
+    resumed_from: int | None = None  # step
+    last_step: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    credits: float = 0.0
+    reachable: bool = True  # False: the runner has not been heard of for a while
+
+
+class PhaseView(Shape):
+    name: str
+    kind: Literal["train", "task"]
+    status: str
+    needs: list[str]
+    stop_requested: bool = False
+    stop_reasons: list[StopReasonView] = []
+    elapsed_s: float = 0.0
+    epoch: int = 0
+    progress: ProgressView = ProgressView()
+    ladder: LadderView | None = None
+    retry_at: str | None = None
+    attempts: list[AttemptView] = []
+
+
+class QueueView(Shape):
+    position: int
+    waits_for: str  # a sentence: "2 slots of pool local: 1 of 2 free"
+
+
+class ParentView(Shape):
+    run: str
+    step: int | None = None
+    relation: Literal["continue", "rerun"]
+
+
+class CodeView(Shape):
+    bundle: str | None = None  # content hash
+    in_place: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class RunView(Shape):
+    id: str
+    number: int
+    name: str
+    project: str
+    status: RunStatus
+    reason: str | None = None
+    recovering: bool = False
+    requested: Literal["pause", "kill"] | None = None  # asked for, not yet proven
+    phase: str | None = None  # the one that runs, or the next one
+    progress: ProgressView = ProgressView()
+    elapsed_s: float = 0.0
+    eta_s: float | None = None
+    credits: CreditsView = CreditsView()
+    priority: int = 0
+    created_at: str
+    started_at: str | None = None
+    ended_at: str | None = None
+    created_by: str = ""
+    note: str = ""
+    parent: ParentView | None = None
+    queue: QueueView | None = None
+    workflow: str | None = None  # NAME@VERSION
+    code: CodeView = CodeView()
+    phases: list[PhaseView] = []
+    spec: str | None = None  # the exact YAML it runs with; only in the single-run answer
+
+
+class RunPage(Shape):
+    runs: list[RunView]
+    next: str | None = None  # pass as `after` for the next page
+
+
+class EventView(Shape):
+    seq: int
+    at: str
+    scope: Literal["run", "instance"]
+    kind: str
+    actor: str
+    text: str
+    run: str
+    phase: str | None = None
+    attempt: int | None = None
+    data: dict[str, Any] = {}
+
+
+class LogLineView(Shape):
+    at: str
+    phase: str
+    attempt: int
+    rank: int
+    stream: str
+    level: str
+    text: str
+    line: int  # number in its attempt, from 1
+
+
+class LogPage(Shape):
+    lines: list[LogLineView]
+    cursor: str  # pass as `after` to get what comes next
+    dropped: int = 0  # lines that the log limit cut
+    more: bool = False
+
+
+class SeriesView(Shape):
+    name: str
+    points: list[tuple[int, float | None, float]]  # step, value (null: not finite), time
+    nonfinite: dict[str, str] = {}  # step -> "nan" | "inf" | "-inf", for the null values
+
+
+class MetricsView(Shape):
+    series: list[SeriesView]
+    cursor: str
+
+
+class CheckpointView(Shape):
+    id: str
+    phase: str
+    step: int
+    attempt: int
+    committed_at: str
+    bytes: int
+    verified: bool
+    pinned: bool = False
+    metrics: dict[str, Any] = {}
+    path: str | None = None
+
+
+class WorkflowView(Shape):
+    name: str
+    version: int
+    created_at: str
+    created_by: str
+    note: str = ""
+    spec: str
+
+
+class PoolView(Shape):
+    name: str
+    engine: str
+    slots: int
+    free: int
+    price: float  # credits per slot-hour
+
+
+class TokenView(Shape):
+    id: str
+    name: str
+    role: Role
+    created_at: str
+    token: str | None = None  # shown once, when it is made
+
+
+class SecretView(Shape):
+    name: str
+    updated_at: str
+
+
+class WhoView(Shape):
+    name: str
+    role: Role
+    version: str
+
+
+class ProblemItem(Shape):
+    path: str
+    text: str
+    line: int | None = None
+    hint: str | None = None
+
+
+class Problem(BaseModel):
+    """RFC 9457, with our stable code."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    hint: str | None = None
+    problems: list[ProblemItem] = []
+
+
+class Done(Shape):
+    """What a verb did to one run."""
+
+    run: RunView
+    changed: bool  # False: it was so already
+    text: str  # a sentence
+
+
+class BulkItem(Shape):
+    run: str
+    number: int
+    name: str
+    ok: bool
+    code: str | None = None
+    text: str
+
+
+class BulkDone(Shape):
+    items: list[BulkItem]
+
+
+class Checked(Shape):
+    ok: bool
+    problems: list[ProblemItem] = []
+    name: str | None = None
+    phases: list[str] = []
+
+
+class BundleView(Shape):
+    hash: str
+    bytes: int
+    known: bool  # it was here already
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------
+
+
+class Submit(Shape):
+    spec: str | None = Field(None, max_length=1_000_000, description="the text of a whistle.yaml")
+    workflow: str | None = Field(None, max_length=200, description="NAME or NAME@VERSION, instead of spec")
+    set: list[str] = Field([], max_length=200, description="changes: phases.0.env.LR=0.1")
+    bundle: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="hash of an uploaded bundle")
+    in_place: str | None = Field(None, max_length=4096, description="absolute directory to run in, unbundled")
+    env: dict[str, str] = Field({}, description="PATH and the like, as they were at submit")
+    commit: str | None = Field(None, max_length=100)
+    dirty: bool | None = None
+    note: str = Field("", max_length=MAX_NOTE)
+    key: str | None = Field(None, max_length=100, description="idempotency key: the same key is the same run")
+
+
+class Noted(Shape):
+    note: str = Field("", max_length=MAX_NOTE)
+
+
+class StopBody(Noted):
+    phase: str | None = Field(None, max_length=200, description="default: the train phase that runs now")
+
+
+class PauseBody(Noted):
+    checkpoint: Literal["save", "latest"] = "save"
+
+
+class ResumeBody(Noted):
+    from_start: bool = Field(False, description="allow a start at step 0 where no checkpoint exists")
+
+
+class KillBody(Noted):
+    grace_s: float | None = Field(None, ge=0, le=3600, description="how long a commit in flight may take")
+
+
+class RerunBody(Noted):
+    set: list[str] = Field([], max_length=200)
+
+
+class ContinueBody(RerunBody):
+    step: int | None = Field(None, ge=0, le=2**62, description="default: the newest committed checkpoint")
+    phase: str | None = Field(None, max_length=200)
+
+
+class NoteBody(Shape):
+    note: str = Field(max_length=MAX_NOTE)
+
+
+class BulkBody(Noted):
+    verb: Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
+    runs: list[str] = Field([], max_length=10_000, description="ids, #numbers or names")
+    status: list[RunStatus] = Field([], max_length=10)
+    project: str | None = Field(None, max_length=200)
+    search: str | None = Field(None, max_length=200)
+    everything: bool = Field(False, description="with no runs and no filter: really all of them")
+
+
+class CheckBody(Shape):
+    spec: str = Field(max_length=1_000_000)
+    set: list[str] = Field([], max_length=200)
+
+
+class WorkflowBody(Shape):
+    spec: str = Field(max_length=1_000_000)
+    note: str = Field("", max_length=MAX_NOTE)
+
+
+class TokenBody(Shape):
+    name: str = Name
+    role: Role = "member"
+
+
+class SecretBody(Shape):
+    value: str = Field(max_length=64_000)
+
+
+class PoolBody(Shape):
+    price: float | None = Field(None, ge=0, le=1e9)
+    slots: int | None = Field(None, ge=1, le=100_000)
