@@ -1,0 +1,392 @@
+"""The append-only journal, both ends. A record is visible once its first word is stored, whole, or not at all.
+
+Why a crash at any moment leaves only whole records: a record's body and a zero in the word behind it go in first,
+its own first word last, in one store. Whatever a torn write left further on is covered by that zero.
+"""
+
+import json
+import mmap
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from whistlestop.channel import mapping
+from whistlestop.channel.layout import END_OF_SEGMENT, SEGMENT_HEADER, SEGMENT_MAGIC, SEGMENT_SIZE, Kind
+from whistlestop.channel.records import JournalDamaged, Record, header, pad, parse
+
+try:
+    import fcntl
+except ImportError:  # Windows: runs run on Linux, the SDK only has to import there
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["JournalDamaged", "JournalReader", "JournalWriter", "Record", "parse"]
+
+_RETRY_SECONDS = 1.0  # after a failed allocation: asking a full disk at every step would slow the loop
+_LAST_SHAPE = 0xFFFF
+
+
+class _Shape(NamedTuple):
+    size: int
+    header: int
+    pack: Callable[..., None]
+
+
+class JournalWriter:
+    """Appends to the journal `prefix` in `directory`, going on where an earlier process ended.
+
+    Trouble with the disk never raises: what can't be stored is counted in `dropped`. One process writes at a time;
+    `taken` says that another one holds this journal, and then everything is dropped.
+    """
+
+    def __init__(self, directory: Path, prefix: str, *, segment_size: int = SEGMENT_SIZE) -> None:
+        self.dropped = 0
+        self.taken = False
+        self._directory = directory
+        self._prefix = prefix
+        self._segment_size = segment_size
+        # A signal handler may log while its own thread is inside append: it finds `_busy` and is written after.
+        self._lock = threading.RLock()
+        self._busy = False
+        self._late: list[Callable[[], None]] = []
+        self._lock_file = -1
+        self._map: mmap.mmap | None = None
+        self._bytes = memoryview(b"")
+        self._words = memoryview(b"").cast("Q")
+        self._number = -1
+        self._first = 0  # journal offset of this segment's first record
+        self._position = 0  # where the next record goes
+        self._limit = 0  # records end here: one word is left for the end mark
+        self._retry_at = 0.0
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._next_shape = 1
+
+    def points(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        """One value per name at `step`. Raises what float() of a bad value raises; nothing is stored then."""
+        with self._lock:
+            if self._busy:
+                kept = dict(values)
+                self._late.append(lambda: self.points(step, at, kept))
+                return
+            self._busy = True
+            try:
+                shape = self._shapes.get(tuple(values)) or self._define(tuple(values))
+                position = self._position
+                if shape is None or (position + shape.size > self._limit and not self._make_room(shape.size)):
+                    self.dropped += 1
+                    return
+                position = self._position
+                shape.pack(self._bytes, position + 8, step, at, *values.values(), 0)
+                self._words[position >> 3] = shape.header
+                self._position = position + shape.size
+            except BaseException:
+                self._settle()
+                raise
+            finally:
+                self._busy = False
+        if self._late:
+            self._write_late()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        self.append(Kind.EVENT, 0, json.dumps(event, separators=(",", ":")).encode())
+
+    def append(self, kind: int, shape: int, body: bytes) -> None:
+        with self._lock:
+            if self._busy:
+                self._late.append(lambda: self.append(kind, shape, body))
+                return
+            self._busy = True
+            try:
+                if not self._put(kind, shape, body):
+                    self.dropped += 1
+            except BaseException:
+                self._settle()
+                raise
+            finally:
+                self._busy = False
+        if self._late:
+            self._write_late()
+
+    def close(self) -> None:
+        with self._lock:
+            self._unmap()
+            if self._lock_file >= 0:
+                os.close(self._lock_file)
+                self._lock_file = -1
+
+    def abandon(self) -> None:
+        """In a forked child: the journal belongs to the parent; from here on everything is dropped."""
+        self._lock = threading.RLock()  # the parent's may be held by a thread that does not exist here
+        self._busy = False
+        self.taken = True
+        self._unmap()
+
+    def _put(self, kind: int, shape: int, body: bytes) -> bool:
+        body = pad(body)
+        size = 8 + len(body)
+        if self._position + size > self._limit and not self._make_room(size):
+            return False
+        position = self._position
+        self._bytes[position + 8 : position + size] = body
+        self._words[(position + size) >> 3] = 0
+        self._words[position >> 3] = header(size, kind, shape)
+        self._position = position + size
+        return True
+
+    def _define(self, names: tuple[str, ...]) -> _Shape | None:
+        if self._map is None and not self._make_room(0):  # an earlier process may have defined it
+            return None
+        if names in self._shapes:
+            return self._shapes[names]
+        if self._next_shape > _LAST_SHAPE:  # numbers start again; a later definition replaces the earlier one
+            self._shapes.clear()
+            self._next_shape = 1
+        if not self._put(Kind.SHAPE, self._next_shape, json.dumps(names).encode()):
+            return None
+        self._remember(self._next_shape, names)
+        return self._shapes[names]
+
+    def _remember(self, number: int, names: tuple[str, ...]) -> None:
+        size = 8 + 16 + 8 * len(names)
+        pack = struct.Struct(f"=qd{len(names)}dq").pack_into  # the last q: the zero behind the record
+        self._shapes[names] = _Shape(size, header(size, Kind.POINTS, number), pack)
+        self._next_shape = number + 1
+
+    def _make_room(self, size: int) -> bool:
+        """Have a segment with room for `size` bytes. False when the disk or another process says no."""
+        if self.taken or time.monotonic() < self._retry_at:
+            return False
+        try:
+            if self._map is None and not self._continue():
+                return False
+            if self._map is None or self._position + size > self._limit:
+                self._next_segment(size)
+        except OSError:
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            return False
+        return True
+
+    def _continue(self) -> bool:
+        """Go on where an earlier process ended. False when another one still writes."""
+        if fcntl is not None and self._lock_file < 0:
+            # A record lock, not flock: workers that the program forks must not keep it alive.
+            self._lock_file = os.open(self._directory / f"{self._prefix}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.taken = True
+                return False
+        numbers = segment_numbers(self._directory, self._prefix)
+        if not numbers:
+            return True
+        reader = JournalReader(self._directory, self._prefix)
+        try:
+            for record in reader.records():
+                if record.kind == Kind.SHAPE:
+                    self._remember(record.shape, record.names())
+        except JournalDamaged:
+            # Nothing behind the damage can be reached: the whole journal is set aside for people to look at.
+            self.taken = True
+            return False
+        finally:
+            reader.close()
+        self._number = numbers[-1]
+        path = segment_path(self._directory, self._prefix, self._number)
+        self._use(mapping.open_existing(path, writable=True))
+        self._first = self._words[1]
+        self._settle()
+        return True
+
+    def _next_segment(self, size: int) -> None:
+        length = max(self._segment_size, SEGMENT_HEADER + size + 8)
+        length += -length % 8
+        first = self._first + self._position - SEGMENT_HEADER if self._map is not None else 0
+        path = segment_path(self._directory, self._prefix, self._number + 1)
+        making = path.with_suffix(".making")
+        making.unlink(missing_ok=True)
+        mapped = mapping.create(making, length)
+        struct.pack_into("<QQ", mapped, 0, SEGMENT_MAGIC, first)
+        os.rename(making, path)
+        if self._map is not None:
+            # Only now that the next one is there: the mark sends readers to it.
+            self._words[self._position >> 3] = END_OF_SEGMENT
+        self._number += 1
+        self._use(mapped)
+        self._first = first
+        self._position = SEGMENT_HEADER
+
+    def _use(self, mapped: mmap.mmap) -> None:
+        self._unmap()
+        self._map = mapped
+        self._bytes = memoryview(mapped)
+        self._words = self._bytes.cast("Q")
+        self._position = SEGMENT_HEADER
+        self._limit = len(mapped) - 8
+
+    def _unmap(self) -> None:
+        self._position = self._limit = 0
+        if self._map is not None:
+            self._words.release()
+            self._bytes.release()
+            self._map.close()
+            self._map = None
+
+    def _settle(self) -> None:
+        """Step over every record that is visible: an interrupt may have come between its store and ours."""
+        if self._map is None:
+            return
+        while self._position < self._limit:
+            size = self._words[self._position >> 3] & 0xFFFFFFFF
+            if size in (0, END_OF_SEGMENT):
+                return
+            self._position += size
+
+    def _write_late(self) -> None:
+        while self._late:
+            self._late.pop(0)()
+
+
+class JournalReader:
+    """Reads while the writer writes. Offsets count record bytes from the journal's beginning, over all segments."""
+
+    def __init__(self, directory: Path, prefix: str) -> None:
+        self._directory = directory
+        self._prefix = prefix
+        self._map: mmap.mmap | None = None
+        self._bytes = memoryview(b"")
+        self._words = memoryview(b"").cast("Q")
+        self._number = -1
+        self._position = 0
+        self._offset = 0  # of the record at _position
+
+    def read(self, offset: int, limit: int = 1 << 20) -> bytes:
+        """Whole records from `offset` on, as stored: about `limit` bytes, at least one record if there is one."""
+        if not self._seek(offset):
+            return b""
+        pieces: list[bytes] = []
+        left = limit
+        while True:
+            start = self._position
+            while (size := self._size()) and (size <= left or left == limit):
+                self._position += size
+                self._offset += size
+                left -= size
+            if self._position > start:
+                pieces.append(bytes(self._bytes[start : self._position]))
+            if size or left <= 0 or not self._enter_next():
+                return b"".join(pieces)
+
+    def end(self) -> int:
+        """The offset behind the last visible record."""
+        if not self._seek(self._offset):
+            return 0
+        while True:
+            while size := self._size():
+                self._position += size
+                self._offset += size
+            if not self._enter_next():
+                return self._offset
+
+    def records(self, offset: int = 0) -> Iterator[Record]:
+        """Everything from `offset` to the present end."""
+        while data := self.read(offset):
+            offset += len(data)
+            yield from parse(data)
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._words.release()
+            self._bytes.release()
+            self._map.close()
+            self._map = None
+
+    def _size(self) -> int:
+        """Size of the record here; 0 when there is none yet, or none any more in this segment."""
+        if self._position + 8 > len(self._bytes):
+            return 0
+        size = int(self._words[self._position >> 3]) & 0xFFFFFFFF
+        if size in (0, END_OF_SEGMENT):
+            return 0
+        if size % 8 or self._position + size > len(self._bytes):
+            raise JournalDamaged(
+                f"{self._path()}: a record of {size} bytes at {self._position}, in {len(self._bytes)} bytes"
+            )
+        return size
+
+    def _enter_next(self) -> bool:
+        """Go to the next segment if the writer has left this one. True: look again for records here."""
+        ended = self._position + 8 > len(self._bytes) or (
+            int(self._words[self._position >> 3]) & 0xFFFFFFFF == END_OF_SEGMENT
+        )
+        following = segment_path(self._directory, self._prefix, self._number + 1)
+        if not following.exists():
+            if ended:
+                raise JournalDamaged(f"{self._path()} ends, and {following.name} is missing")
+            return False
+        if self._size():  # came in between; this segment is complete once the next one exists
+            return True
+        return self._enter(self._number + 1, expected=self._offset)
+
+    def _seek(self, offset: int) -> bool:
+        """Stand at `offset`. False when the journal has not begun."""
+        if self._map is None or offset < self._offset:
+            for number in reversed(segment_numbers(self._directory, self._prefix)):
+                self._enter(number)
+                if self._offset <= offset:
+                    break
+            else:
+                if self._map is None and offset == 0:
+                    return False
+                raise JournalDamaged(f"{self._prefix}: nothing is stored for offset {offset}")
+        while self._offset < offset:
+            size = self._size()
+            if size:
+                self._position += size
+                self._offset += size
+            elif not self._enter_next():
+                raise JournalDamaged(f"{self._prefix}: offset {offset} is past the end at {self._offset}")
+        if self._offset != offset:
+            raise JournalDamaged(f"{self._prefix}: offset {offset} is inside a record")
+        return True
+
+    def _enter(self, number: int, *, expected: int | None = None) -> bool:
+        path = segment_path(self._directory, self._prefix, number)
+        try:
+            mapped = mapping.open_existing(path, writable=False)
+        except (OSError, ValueError) as error:
+            raise JournalDamaged(f"{path} can't be opened: {error}") from error
+        if len(mapped) < SEGMENT_HEADER or len(mapped) % 8:
+            raise JournalDamaged(f"{path} has {len(mapped)} bytes")
+        magic, first = struct.unpack_from("<QQ", mapped)
+        if magic != SEGMENT_MAGIC:
+            raise JournalDamaged(f"{path} is not a journal segment")
+        if expected is not None and first != expected:
+            raise JournalDamaged(f"{path} begins at offset {first}, the one before ends at {expected}")
+        self.close()
+        self._map = mapped
+        self._bytes = memoryview(mapped)
+        self._words = self._bytes.cast("Q")
+        self._number = number
+        self._position = SEGMENT_HEADER
+        self._offset = first
+        return True
+
+    def _path(self) -> Path:
+        return segment_path(self._directory, self._prefix, self._number)
+
+
+def segment_path(directory: Path, prefix: str, number: int) -> Path:
+    return directory / f"{prefix}.{number:06d}.journal"
+
+
+def segment_numbers(directory: Path, prefix: str) -> list[int]:
+    pattern = re.compile(re.escape(prefix) + r"\.(\d{6,})\.journal")
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
