@@ -1,25 +1,25 @@
 """Every error a person can meet, in one tree, with its wire code and HTTP status.
 
-    WhistleError
-    ├── BadRequest            bad_request          400
-    │   ├── SpecInvalid       spec_invalid         422
-    │   └── BundleInvalid     bundle_invalid       422
-    ├── Unauthenticated       unauthenticated      401
-    ├── Forbidden             forbidden            403
-    ├── NotFound              not_found            404
-    ├── Refused               refused              409   the state does not allow it
-    │   ├── RunEnded          run_ended            409
-    │   ├── RunActive         run_active           409
-    │   ├── PhaseEnded        phase_ended          409
-    │   ├── NotATrainPhase    not_a_train_phase    409
-    │   ├── NoCheckpoint      no_checkpoint        409
-    │   ├── Ambiguous         ambiguous            409
-    │   └── NeverFits         never_fits           409
-    ├── TooLarge              too_large            413
-    ├── StaleAttempt          stale_attempt        409   fenced off: a newer attempt owns the phase
-    ├── IllegalTransition     illegal_transition   500   a bug of ours
-    ├── EngineUnreachable     engine_unreachable   503
-    └── ServerUnreachable     server_unreachable   503   the client could not reach the server
+WhistleError
+├── BadRequest            bad_request          400
+│   ├── SpecInvalid       spec_invalid         422
+│   └── BundleInvalid     bundle_invalid       422
+├── Unauthenticated       unauthenticated      401
+├── Forbidden             forbidden            403
+├── NotFound              not_found            404
+├── Refused               refused              409   the state does not allow it
+│   ├── RunEnded          run_ended            409
+│   ├── RunActive         run_active           409
+│   ├── PhaseEnded        phase_ended          409
+│   ├── NotATrainPhase    not_a_train_phase    409
+│   ├── NoCheckpoint      no_checkpoint        409
+│   ├── Ambiguous         ambiguous            409
+│   └── NeverFits         never_fits           409
+├── TooLarge              too_large            413
+├── StaleAttempt          stale_attempt        409   fenced off: a newer attempt owns the phase
+├── IllegalTransition     illegal_transition   500   a bug of ours
+├── EngineUnreachable     engine_unreachable   503
+└── ServerUnreachable     server_unreachable   503   the client could not reach the server
 """
 
 from collections.abc import Sequence

@@ -66,7 +66,9 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.STOP_UNANSWERED: Outcome(
         AttemptState.FAILED, Retry.NEVER, "the stop was not answered and there is no checkpoint to keep"
     ),
-    EndReason.COMMAND_NOT_FOUND: Outcome(AttemptState.FAILED, Retry.NEVER, "the command could not be started"),
+    EndReason.COMMAND_NOT_FOUND: Outcome(
+        AttemptState.FAILED, Retry.NEVER, "the command could not be started"
+    ),
     EndReason.PREPARE_FAILED: Outcome(
         AttemptState.FAILED, Retry.BUDGET, "the code could not be laid out on the host"
     ),

@@ -35,7 +35,9 @@ class Ladder:
     flag: timedelta = timedelta(minutes=5)  # a program with the SDK saves and leaves in this time
     interrupt: timedelta = timedelta(seconds=30)
     terminate: timedelta = timedelta(seconds=30)
-    attach: timedelta = timedelta(seconds=30)  # how long a young program may import before we take it for one without the SDK
+    attach: timedelta = timedelta(
+        seconds=30
+    )  # how long a young program may import before we take it for one without the SDK
     kill_save: timedelta = timedelta(seconds=30)  # how long a kill lets a checkpoint commit in flight finish
 
     @property

@@ -1,0 +1,216 @@
+"""What follows from the facts of one run: a pure function from what is known to what has to change.
+
+The scheduler, the property tests and (later) the simulator all call the same `decide`. It never starts anything:
+placing phases on capacity is in capacity/. Here ended attempts become phase states, and phase states the run's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry
+from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
+from whistlestop.domain.stops import Stop
+
+FAULT_LIMIT = 10  # times in a row that our own parts may fail without a new step before the run fails
+BACKOFF = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the next attempt, by failures in a row
+
+OWN_FAULTS = frozenset({EndReason.RUNNER_LOST, EndReason.LAUNCH_FAILED})
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    id: str
+    number: int  # rises over the run
+    state: AttemptState
+    up: bool = False  # its program has started
+    reason: EndReason | None = None
+    text: str = ""
+    last_step: int = 0
+
+
+@dataclass(frozen=True)
+class PhaseFacts:
+    id: str
+    name: str
+    state: PhaseState
+    needs: tuple[str, ...] = ()
+    retries: int = 0
+    errors_used: int = 0
+    faults: int = 0  # of our own, in a row
+    fault_step: int = 0  # how far it was at the last fault
+    attempt: AttemptFacts | None = None  # the newest one
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    id: str
+    state: RunState
+    phases: tuple[PhaseFacts, ...]
+    request: Stop = Stop.NONE  # PAUSE or KILL; a phase's FINISH is beside the phase
+    attention: str | None = None
+    reason: str | None = None
+    recovering: bool = False
+
+
+@dataclass(frozen=True)
+class PhaseChange:
+    phase: PhaseFacts
+    state: PhaseState
+    reason: str
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunChange:
+    state: RunState
+    reason: str | None
+    recovering: bool = False
+    attention: str | None = None
+
+
+def decide(run: RunFacts, now: float) -> list[PhaseChange | RunChange]:
+    """Every change that the facts ask for. Applying them and deciding again gives nothing more."""
+    if run.state in RUN_ENDED:
+        return []
+    changes: list[PhaseChange | RunChange] = []
+    attention = run.attention
+    phases: list[PhaseFacts] = []
+    for phase in run.phases:
+        change, asks = _settle(phase, run.request, now)
+        attention = asks or attention
+        phases.append(change.phase if change else phase)
+        if change:
+            changes.append(change)
+    for change in _follow(phases, run.request):
+        changes.append(change)
+        phases = [change.phase if phase.id == change.phase.id else phase for phase in phases]
+    after = _run_state(run, phases, attention)
+    if after is not None:
+        changes.append(after)
+    return changes
+
+
+def live(phase: PhaseFacts) -> bool:
+    return phase.attempt is not None and phase.attempt.state is AttemptState.STARTED
+
+
+def ready(run: RunFacts) -> list[PhaseFacts]:
+    """Phases that could start if there were room (their back-off aside)."""
+    if run.state in RUN_ENDED or run.request is not Stop.NONE or run.attention:
+        return []
+    if any(phase.state is PhaseState.FAILED for phase in run.phases):
+        return []
+    done = {phase.name for phase in run.phases if phase.state is PhaseState.COMPLETED}
+    return [
+        phase
+        for phase in run.phases
+        if phase.state is PhaseState.PENDING and not live(phase) and done.issuperset(phase.needs)
+    ]
+
+
+def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange | None, str | None]:
+    """A running phase whose attempt has ended takes that attempt's outcome."""
+    attempt = phase.attempt
+    if phase.state is not PhaseState.RUNNING or attempt is None or attempt.reason is None:
+        return None, None
+    if attempt.state is AttemptState.STARTED:
+        return None, None
+    outcome = OUTCOMES[attempt.reason]
+    says = attempt.text or outcome.says
+    if outcome.completes:
+        return _to(phase, PhaseState.COMPLETED, says), None
+    if request is Stop.KILL or attempt.reason is EndReason.KILLED:
+        return _to(phase, PhaseState.KILLED, says), None
+    if attempt.reason is EndReason.PAUSED:
+        return _to(phase, PhaseState.PENDING, says), None
+    match outcome.retry:
+        case Retry.NEVER:
+            return _to(phase, PhaseState.FAILED, says), None
+        case Retry.ATTENTION:
+            return _to(phase, PhaseState.PENDING, says), f"phase {phase.name}: {says}"
+        case Retry.BUDGET:
+            if phase.errors_used >= phase.retries:
+                return _to(phase, PhaseState.FAILED, says), None
+            wait = BACKOFF[min(phase.errors_used, len(BACKOFF) - 1)]
+            counted = replace(phase, errors_used=phase.errors_used + 1)
+            why = f"{says}; retry {counted.errors_used} of {phase.retries} in {wait:g} s"
+            return _to(counted, PhaseState.PENDING, why, now + wait), None
+        case Retry.ALWAYS:
+            return _recover(phase, attempt, says, now), None
+    assert_never(outcome.retry)
+
+
+def _recover(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) -> PhaseChange:
+    if attempt.reason not in OWN_FAULTS:
+        return _to(phase, PhaseState.PENDING, f"{says}; it goes on elsewhere")
+    moved = attempt.last_step > phase.fault_step
+    faults = 1 if moved else phase.faults + 1
+    counted = replace(phase, faults=faults, fault_step=max(attempt.last_step, phase.fault_step))
+    if faults >= FAULT_LIMIT:
+        return _to(counted, PhaseState.FAILED, f"{says}; {faults} times in a row without a new step")
+    wait = 0.0 if faults == 1 else BACKOFF[min(faults - 2, len(BACKOFF) - 1)]
+    return _to(counted, PhaseState.PENDING, f"{says}; it starts again", now + wait)
+
+
+def _follow(phases: Sequence[PhaseFacts], request: Stop) -> list[PhaseChange]:
+    """What happens to phases that have not begun when the run is killed or a phase failed."""
+    waiting = [phase for phase in phases if phase.state is PhaseState.PENDING]
+    if request is Stop.KILL:
+        if any(live(phase) for phase in phases):
+            return []
+        return [_to(phase, PhaseState.KILLED, "the run was killed") for phase in waiting]
+    failed = next((phase for phase in phases if phase.state is PhaseState.FAILED), None)
+    if failed is None or any(live(phase) for phase in phases):
+        return []
+    return [_to(phase, PhaseState.SKIPPED, f"phase {failed.name} failed") for phase in waiting]
+
+
+def _run_state(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) -> RunChange | None:
+    after = _derive(run, phases, attention)
+    same = (
+        after.state is run.state
+        and after.recovering == run.recovering
+        and after.reason == run.reason
+        and after.attention == run.attention
+    )
+    return None if same else after
+
+
+def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) -> RunChange:
+    begun = any(phase.attempt is not None for phase in phases)
+    alive = [phase.attempt for phase in phases if phase.attempt is not None and live(phase)]
+    if alive:
+        up = any(attempt.up for attempt in alive)
+        reason = {Stop.PAUSE: "pausing", Stop.KILL: "being killed"}.get(run.request)
+        return RunChange(RunState.RUNNING if up else RunState.STARTING, reason)
+    if run.request is Stop.KILL:
+        return RunChange(RunState.KILLED, "killed on request")
+    if all(phase.state in PHASE_ENDED for phase in phases):
+        bad = next((phase for phase in phases if phase.state is PhaseState.FAILED), None)
+        if bad is None:
+            return RunChange(RunState.COMPLETED, None)
+        return RunChange(RunState.FAILED, f"phase {bad.name}: {_said(bad)}")
+    if attention:
+        return RunChange(RunState.WAITING, attention, attention=attention)
+    if run.request is Stop.PAUSE:
+        return RunChange(RunState.WAITING, "paused on request")
+    lost = next((phase for phase in phases if phase.state is PhaseState.PENDING and _retried(phase)), None)
+    if lost is not None:
+        return RunChange(RunState.QUEUED, f"recovering: {_said(lost)}", True)
+    return RunChange(RunState.QUEUED, "between two phases" if begun else None)
+
+
+def _retried(phase: PhaseFacts) -> bool:
+    """Its last attempt ended otherwise than on request."""
+    return phase.attempt is not None and phase.attempt.reason not in (None, EndReason.PAUSED)
+
+
+def _said(phase: PhaseFacts) -> str:
+    if phase.attempt is None or phase.attempt.reason is None:
+        return "failed"
+    return phase.attempt.text or OUTCOMES[phase.attempt.reason].says
+
+
+def _to(phase: PhaseFacts, state: PhaseState, reason: str, not_before: float = 0.0) -> PhaseChange:
+    return PhaseChange(replace(phase, state=state), state, reason, not_before)

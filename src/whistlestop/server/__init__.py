@@ -1,0 +1,1 @@
+"""The control plane: API and scheduler over services over the store."""

@@ -1,0 +1,77 @@
+"""The door to the database: SQLite by default, PostgreSQL by URL. Reads see a snapshot, writes are one at a time."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+
+from whistlestop.domain.errors import Refused
+from whistlestop.server.store import sqlite
+
+SERVER_LOCK = 0x57485354  # advisory lock "WHST" in PostgreSQL: one server per database
+
+
+class Database:
+    def __init__(self, url: str) -> None:
+        """`url`: sqlite:///path or postgresql://…; nothing is opened yet."""
+        self.url = _with_driver(url)
+        self.is_sqlite = self.url.startswith("sqlite")
+        if self.is_sqlite:
+            self._engine = sa.create_engine(self.url, pool_size=16, max_overflow=32)
+            sqlite.prepare(self._engine)
+            self._writing: contextlib.AbstractContextManager[object] = sqlite.write_lock()
+        else:
+            self._engine = sa.create_engine(self.url, pool_size=16, max_overflow=32, pool_pre_ping=True)
+            # PostgreSQL takes writers side by side; our guards are written for one at a time, and the server is one
+            # process, so a lock here costs nothing and removes a class of races.
+            self._writing = threading.Lock()
+        self._claim: sa.Connection | None = None
+
+    def claim(self) -> None:
+        """Refuse to be the second server on one PostgreSQL database (SQLite: the data directory's lock does it)."""
+        if self.is_sqlite:
+            return
+        self._claim = self._engine.connect()
+        if not self._claim.exec_driver_sql(f"SELECT pg_try_advisory_lock({SERVER_LOCK})").scalar():
+            self._claim.close()
+            self._claim = None
+            raise Refused(
+                "another Whistlestop server uses this database", hint="stop it, or give this one a database of its own"
+            )
+        self._claim.commit()
+
+    def migrate(self) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        with self.write() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        with self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """Commits at the end of the block, durable when it returns; rolls back if the block raises."""
+        with self._writing, self._engine.connect() as plain:
+            connection = plain.execution_options(whistle_write=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+        self._engine.dispose()
+
+
+def _with_driver(url: str) -> str:
+    for plain in ("postgresql://", "postgres://"):
+        if url.startswith(plain):
+            return "postgresql+psycopg://" + url.removeprefix(plain)
+    return url

@@ -1,0 +1,56 @@
+"""Events: what happened, to which run, by whom. Their number is the clock of everything live."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.server.store.schema import events, runs
+
+Row = sa.Row[Any]
+SYSTEM = "whistlestop"
+
+
+def add(
+    connection: sa.Connection,
+    run_id: str,
+    kind: str,
+    text: str,
+    *,
+    at: float,
+    actor: str = SYSTEM,
+    scope: str = "run",
+    phase: str | None = None,
+    attempt: int | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> int:
+    done = connection.execute(
+        events.insert().values(
+            run_id=run_id,
+            at=at,
+            scope=scope,
+            kind=kind,
+            actor=actor,
+            text=text,
+            phase=phase,
+            attempt=attempt,
+            data=dict(data or {}),
+        )
+    )
+    assert done.inserted_primary_key is not None
+    seq = int(done.inserted_primary_key[0])
+    connection.execute(runs.update().where(runs.c.id == run_id).values(changed=seq))
+    return seq
+
+
+def of_run(
+    connection: sa.Connection, run_id: str, *, after: int = 0, limit: int = 500, scope: str | None = None
+) -> Sequence[Row]:
+    query = sa.select(events).where(events.c.run_id == run_id, events.c.seq > after)
+    if scope:
+        query = query.where(events.c.scope == scope)
+    return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
+
+
+def newest(connection: sa.Connection) -> int:
+    return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)

@@ -1,0 +1,160 @@
+"""Metric points in compressed column chunks, keyed by attempt and name. The number of the journal record orders them:
+of two values for one step the later record counts, within an attempt and (by attempt number) across attempts."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+import zstandard
+
+from whistlestop.server.store.schema import metric_chunks, metric_shapes
+
+CHUNK = 4096  # points
+WORDS = 4  # record, step, time, value
+
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Points:
+    record: Column  # i64
+    step: Column  # i64
+    time: Column  # f64
+    value: Column  # f64
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def after(self, record: int) -> "Points":
+        start = int(np.searchsorted(self.record, record, side="right"))
+        return Points(self.record[start:], self.step[start:], self.time[start:], self.value[start:])
+
+
+EMPTY = Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.float64))
+
+
+def join(parts: Sequence[Points]) -> Points:
+    if not parts:
+        return EMPTY
+    return Points(
+        np.concatenate([part.record for part in parts]),
+        np.concatenate([part.step for part in parts]),
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.value for part in parts]),
+    )
+
+
+def append(connection: sa.Connection, attempt_id: str, new: Mapping[str, Points]) -> None:
+    tails = _tails(connection, attempt_id, new)
+    for name, points in new.items():
+        tail = tails.get(name)
+        if tail is not None and tail.count < CHUNK:
+            points = join([_unpack(tail.data), points])
+            connection.execute(
+                metric_chunks.delete().where(
+                    metric_chunks.c.attempt_id == attempt_id,
+                    metric_chunks.c.name == name,
+                    metric_chunks.c.first_record == tail.first_record,
+                )
+            )
+        rows = [_row(attempt_id, name, _slice(points, start, start + CHUNK)) for start in range(0, len(points), CHUNK)]
+        connection.execute(metric_chunks.insert(), rows)
+
+
+def names(connection: sa.Connection, attempt_id: str) -> list[str]:
+    query = sa.select(metric_chunks.c.name).where(metric_chunks.c.attempt_id == attempt_id).distinct()
+    return sorted(connection.scalars(query))
+
+
+def read(
+    connection: sa.Connection, attempt_id: str, *, wanted: Collection[str] = (), after: int = 0
+) -> Iterator[tuple[str, Points]]:
+    """Series by name, points whose record is after `after`."""
+    query = sa.select(metric_chunks.c.name, metric_chunks.c.data).where(
+        metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.last_record > after
+    )
+    if wanted:
+        query = query.where(metric_chunks.c.name.in_(wanted))
+    series: dict[str, list[Points]] = {}
+    for row in connection.execute(query.order_by(metric_chunks.c.name, metric_chunks.c.first_record)):
+        series.setdefault(row.name, []).append(_unpack(row.data).after(after))
+    for name, parts in series.items():
+        yield name, join(parts)
+
+
+def shapes(connection: sa.Connection, attempt_id: str, stream: str) -> dict[int, list[str]]:
+    query = sa.select(metric_shapes.c.shape, metric_shapes.c.names).where(
+        metric_shapes.c.attempt_id == attempt_id, metric_shapes.c.stream == stream
+    )
+    return {row.shape: row.names for row in connection.execute(query)}
+
+
+def add_shape(connection: sa.Connection, attempt_id: str, stream: str, shape: int, named: Sequence[str]) -> None:
+    connection.execute(
+        metric_shapes.insert().values(attempt_id=attempt_id, stream=stream, shape=shape, names=list(named))
+    )
+
+
+def _tails(connection: sa.Connection, attempt_id: str, named: Collection[str]) -> dict[str, sa.Row[Any]]:
+    newest = (
+        sa.select(metric_chunks.c.name, sa.func.max(metric_chunks.c.first_record).label("first_record"))
+        .where(metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.name.in_(named))
+        .group_by(metric_chunks.c.name)
+        .subquery()
+    )
+    query = sa.select(metric_chunks).join(
+        newest,
+        sa.and_(
+            metric_chunks.c.attempt_id == attempt_id,
+            metric_chunks.c.name == newest.c.name,
+            metric_chunks.c.first_record == newest.c.first_record,
+        ),
+    )
+    return {row.name: row for row in connection.execute(query)}
+
+
+def _row(attempt_id: str, name: str, points: Points) -> dict[str, Any]:
+    finite = points.value[np.isfinite(points.value)]
+    return {
+        "attempt_id": attempt_id,
+        "name": name,
+        "first_record": int(points.record[0]),
+        "last_record": int(points.record[-1]),
+        "count": len(points),
+        "first_step": int(points.step.min()),
+        "last_step": int(points.step.max()),
+        "low": float(finite.min()) if len(finite) else None,
+        "high": float(finite.max()) if len(finite) else None,
+        "nonfinite": len(points) - len(finite),
+        "data": _pack(points),
+    }
+
+
+def _slice(points: Points, start: int, end: int) -> Points:
+    return Points(points.record[start:end], points.step[start:end], points.time[start:end], points.value[start:end])
+
+
+def _pack(points: Points) -> bytes:
+    raw = b"".join(
+        (
+            np.diff(points.record, prepend=0).astype("<i8").tobytes(),  # small differences compress to almost nothing
+            np.diff(points.step, prepend=0).astype("<i8").tobytes(),
+            points.time.astype("<f8").tobytes(),
+            points.value.astype("<f8").tobytes(),
+        )
+    )
+    return zstandard.compress(raw, 1)
+
+
+def _unpack(data: bytes) -> Points:
+    raw = zstandard.decompress(data)
+    size = len(raw) // WORDS
+    return Points(
+        np.cumsum(np.frombuffer(raw[:size], "<i8")),
+        np.cumsum(np.frombuffer(raw[size : 2 * size], "<i8")),
+        np.frombuffer(raw[2 * size : 3 * size], "<f8"),
+        np.frombuffer(raw[3 * size :], "<f8"),
+    )

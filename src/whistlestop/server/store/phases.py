@@ -1,0 +1,151 @@
+"""Phases and attempts: the rows below a run, and the facts that the lifecycle decides upon."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain import states
+from whistlestop.domain.lifecycle import AttemptFacts, PhaseFacts, RunFacts
+from whistlestop.domain.reasons import EndReason
+from whistlestop.domain.states import (
+    ATTEMPT_TRANSITIONS,
+    PHASE_ENDED,
+    PHASE_TRANSITIONS,
+    AttemptState,
+    PhaseState,
+    RunState,
+)
+from whistlestop.domain.stops import Stop
+from whistlestop.server.store import runs as run_store
+from whistlestop.server.store.schema import attempts, phases, runs
+
+Row = sa.Row[Any]
+
+
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.execute(phases.insert(), list(rows))
+
+
+def of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    query = sa.select(phases).where(phases.c.run_id.in_(run_ids)).order_by(phases.c.run_id, phases.c.ordinal)
+    for row in connection.execute(query):
+        found[row.run_id].append(row)
+    return found
+
+
+def get(connection: sa.Connection, phase_id: str) -> Row:
+    return connection.execute(sa.select(phases).where(phases.c.id == phase_id)).one()
+
+
+def move(connection: sa.Connection, phase_id: str, state: PhaseState, **values: Any) -> bool:
+    allowed = states.before(PHASE_TRANSITIONS, state)
+    done = connection.execute(
+        phases.update().where(phases.c.id == phase_id, phases.c.state.in_(allowed)).values(state=state, **values)
+    )
+    return done.rowcount == 1
+
+
+def update(connection: sa.Connection, phase_id: str, **values: Any) -> None:
+    connection.execute(phases.update().where(phases.c.id == phase_id).values(**values))
+
+
+def ask_stop(connection: sa.Connection, phase_id: str, *, by: str, at: float) -> bool:
+    """False: it was asked for already, or the phase has ended."""
+    done = connection.execute(
+        phases.update()
+        .where(phases.c.id == phase_id, phases.c.stop_seq == 0, phases.c.state.not_in(PHASE_ENDED))
+        .values(stop_seq=1, stop_by=by, stop_at=at)
+    )
+    return done.rowcount == 1
+
+
+def add_attempt(connection: sa.Connection, **values: Any) -> None:
+    connection.execute(attempts.insert().values(state=AttemptState.STARTED, **values))
+
+
+def attempt(connection: sa.Connection, attempt_id: str) -> Row | None:
+    return connection.execute(sa.select(attempts).where(attempts.c.id == attempt_id)).one_or_none()
+
+
+def attempt_by_token(connection: sa.Connection, token_hash: str) -> Row | None:
+    return connection.execute(sa.select(attempts).where(attempts.c.token_hash == token_hash)).one_or_none()
+
+
+def attempts_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    query = sa.select(attempts).where(attempts.c.run_id.in_(run_ids)).order_by(attempts.c.run_id, attempts.c.number)
+    for row in connection.execute(query):
+        found[row.run_id].append(row)
+    return found
+
+
+def live_attempts(connection: sa.Connection) -> Sequence[Row]:
+    """With what is asked of their runs."""
+    query = (
+        sa.select(attempts, runs.c.request, runs.c.request_at, runs.c.kill_grace)
+        .select_from(attempts.join(runs, runs.c.id == attempts.c.run_id))
+        .where(attempts.c.state == AttemptState.STARTED)
+    )
+    return connection.execute(query).all()
+
+
+def live_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
+    query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.state == AttemptState.STARTED)
+    return connection.execute(query).all()
+
+
+def end_attempt(connection: sa.Connection, attempt_id: str, state: AttemptState, **values: Any) -> bool:
+    """Ends are absorbing: the first one counts."""
+    allowed = states.before(ATTEMPT_TRANSITIONS, state)
+    done = connection.execute(
+        attempts.update()
+        .where(attempts.c.id == attempt_id, attempts.c.state.in_(allowed))
+        .values(state=state, **values)
+    )
+    return done.rowcount == 1
+
+
+def update_attempt(connection: sa.Connection, attempt_id: str, **values: Any) -> None:
+    connection.execute(attempts.update().where(attempts.c.id == attempt_id).values(**values))
+
+
+def facts(connection: sa.Connection, run_id: str) -> RunFacts:
+    run = run_store.get(connection, run_id)
+    newest: dict[str, Row] = {row.phase_id: row for row in attempts_of_runs(connection, [run_id]).get(run_id, [])}
+    rows = of_runs(connection, [run_id]).get(run_id, [])
+    return RunFacts(
+        id=run.id,
+        state=RunState(run.state),
+        request=Stop(run.request),
+        attention=run.attention,
+        reason=run.reason,
+        recovering=run.recovering,
+        phases=tuple(_phase_facts(row, newest.get(row.id)) for row in rows),
+    )
+
+
+def _phase_facts(row: Row, newest: Row | None) -> PhaseFacts:
+    return PhaseFacts(
+        id=row.id,
+        name=row.name,
+        state=PhaseState(row.state),
+        needs=tuple(row.needs),
+        retries=row.retries,
+        errors_used=row.errors_used,
+        faults=row.faults,
+        fault_step=row.fault_step,
+        attempt=None
+        if newest is None
+        else AttemptFacts(
+            id=newest.id,
+            number=newest.number,
+            state=AttemptState(newest.state),
+            up=newest.up,
+            reason=EndReason(newest.reason) if newest.reason else None,
+            text=newest.text,
+            last_step=newest.last_step or 0,
+        ),
+    )

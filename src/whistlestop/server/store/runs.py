@@ -1,0 +1,207 @@
+"""Runs: made, found, listed, and changed under guard. A guarded write that touches no row says so: drop your result."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain import states
+from whistlestop.domain.errors import Ambiguous, NotFound
+from whistlestop.domain.states import RUN_ENDED, RUN_TRANSITIONS, RunState
+from whistlestop.domain.stops import Stop
+from whistlestop.server.store.schema import deleted_runs, phases, runs
+
+Row = sa.Row[Any]
+
+SORTS = {
+    "created": runs.c.number,
+    "priority": runs.c.priority,
+    "name": runs.c.name,
+    "status": runs.c.state,
+    "ended": runs.c.ended_at,
+}
+
+
+@dataclass(frozen=True)
+class Filter:
+    status: tuple[str, ...] = ()
+    project: str | None = None
+    search: str | None = None  # in name and note
+
+    @property
+    def empty(self) -> bool:
+        return not (self.status or self.project or self.search)
+
+
+def insert(connection: sa.Connection, **values: Any) -> Row:
+    """The number is the next one; that of a deleted run is not given again."""
+    highest = connection.scalar(sa.select(sa.func.max(runs.c.number))) or 0
+    deleted = connection.scalar(sa.select(sa.func.max(deleted_runs.c.number))) or 0
+    connection.execute(runs.insert().values(number=max(highest, deleted) + 1, **values))
+    return get(connection, values["id"])
+
+
+def get(connection: sa.Connection, run_id: str) -> Row:
+    row = connection.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", hint="whistle ls --all shows every run")
+    return row
+
+
+def by_key(connection: sa.Connection, key: str) -> Row | None:
+    return connection.execute(sa.select(runs).where(runs.c.key == key)).one_or_none()
+
+
+def resolve(connection: sa.Connection, reference: str) -> Row:
+    """By id, by #number or number, or by a name that only one run has (among several, the only active one)."""
+    number = reference.removeprefix("#")
+    if number.isascii() and number.isdigit() and len(number) < 18:
+        row = connection.execute(sa.select(runs).where(runs.c.number == int(number))).one_or_none()
+        if row is not None:
+            return row
+    found = connection.execute(
+        sa.select(runs).where(sa.or_(runs.c.id == reference, runs.c.name == reference)).limit(100)
+    ).all()
+    if len(found) > 1:
+        active = [row for row in found if row.state not in RUN_ENDED]
+        if len(active) == 1:
+            return active[0]
+        numbers = ", ".join(f"#{row.number}" for row in found[:5])
+        raise Ambiguous(f"{len(found)} runs are called {reference}", hint=f"say which one by its number: {numbers}")
+    if not found:
+        raise NotFound(f"there is no run {reference}", hint="whistle ls --all shows every run")
+    return found[0]
+
+
+def listing(
+    connection: sa.Connection, wanted: Filter, *, sort: str = "-created", limit: int = 100, skip: int = 0
+) -> Sequence[Row]:
+    column = SORTS[sort.removeprefix("-")]
+    order = column.desc() if sort.startswith("-") else column.asc()
+    query = _where(sa.select(runs), wanted).order_by(order, runs.c.number.desc()).limit(limit).offset(skip)
+    return connection.execute(query).all()
+
+
+def ids(connection: sa.Connection, wanted: Filter) -> list[str]:
+    return list(connection.scalars(_where(sa.select(runs.c.id), wanted).order_by(runs.c.number)))
+
+
+def active_ids(connection: sa.Connection) -> list[str]:
+    return list(connection.scalars(sa.select(runs.c.id).where(runs.c.state.not_in(RUN_ENDED))))
+
+
+def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequence[Row]:
+    return connection.execute(sa.select(runs).where(runs.c.changed > seq).order_by(runs.c.changed).limit(limit)).all()
+
+
+def queued_before(connection: sa.Connection, row: Row) -> int:
+    """How many queued runs stand before this one."""
+    ahead = sa.or_(runs.c.priority > row.priority, sa.and_(runs.c.priority == row.priority, runs.c.number < row.number))
+    query = sa.select(sa.func.count()).select_from(runs).where(runs.c.state == RunState.QUEUED, ahead)
+    return int(connection.scalar(query.where(runs.c.request == int(Stop.NONE))) or 0)
+
+
+def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[Row]:
+    """Pending phases of runs that nobody has asked to stop, in the queue's order, with what they need."""
+    query = (
+        sa.select(
+            runs.c.id.label("run_id"),
+            phases.c.id.label("phase_id"),
+            phases.c.name,
+            phases.c.slots,
+            phases.c.needs,
+            phases.c.not_before,
+        )
+        .select_from(runs.join(phases, phases.c.run_id == runs.c.id))
+        .where(
+            phases.c.state == states.PhaseState.PENDING,
+            phases.c.not_before <= now,
+            runs.c.state.in_((RunState.QUEUED, RunState.STARTING, RunState.RUNNING)),
+            runs.c.request == int(Stop.NONE),
+            runs.c.attention.is_(None),
+        )
+        .order_by(runs.c.priority.desc(), runs.c.number, phases.c.ordinal)
+        .limit(limit)
+    )
+    return connection.execute(query).all()
+
+
+def next_retry(connection: sa.Connection, now: float) -> float | None:
+    """When the next phase's back-off is over."""
+    return connection.scalar(
+        sa.select(sa.func.min(phases.c.not_before)).where(
+            phases.c.state == states.PhaseState.PENDING, phases.c.not_before > now
+        )
+    )
+
+
+def move(connection: sa.Connection, run_id: str, state: RunState, **values: Any) -> bool:
+    """Only along the table: a run that is elsewhere by now is left alone."""
+    allowed = states.before(RUN_TRANSITIONS, state) | {state} - RUN_ENDED
+    done = connection.execute(
+        runs.update().where(runs.c.id == run_id, runs.c.state.in_(allowed)).values(state=state, **values)
+    )
+    return done.rowcount == 1
+
+
+def update(connection: sa.Connection, run_id: str, **values: Any) -> None:
+    connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
+
+
+def ask(connection: sa.Connection, run_id: str, level: Stop, **values: Any) -> bool:
+    """Raise the request; one that is already as high, or an ended run, is left alone."""
+    done = connection.execute(
+        runs.update()
+        .where(runs.c.id == run_id, runs.c.request < int(level), runs.c.state.not_in(RUN_ENDED))
+        .values(request=int(level), request_seq=runs.c.request_seq + 1, **values)
+    )
+    return done.rowcount == 1
+
+
+def unpause(connection: sa.Connection, run_id: str) -> bool:
+    done = connection.execute(
+        runs.update()
+        .where(runs.c.id == run_id, runs.c.state == RunState.WAITING, runs.c.request < int(Stop.KILL))
+        .values(request=int(Stop.NONE), request_seq=runs.c.request_seq + 1, request_latest=False, attention=None)
+    )
+    return done.rowcount == 1
+
+
+def delete(connection: sa.Connection, run_id: str) -> None:
+    """With everything that hangs on it, by the database's own cascade. Its number stays taken."""
+    number = connection.scalar(sa.select(runs.c.number).where(runs.c.id == run_id))
+    connection.execute(deleted_runs.insert().values(run_id=run_id, number=number))
+    connection.execute(runs.delete().where(runs.c.id == run_id))
+
+
+def next_attempt(connection: sa.Connection, run_id: str) -> int:
+    connection.execute(runs.update().where(runs.c.id == run_id).values(attempts=runs.c.attempts + 1))
+    return int(connection.execute(sa.select(runs.c.attempts).where(runs.c.id == run_id)).scalar_one())
+
+
+def uses_bundle(connection: sa.Connection, bundle: str) -> bool:
+    return connection.scalar(sa.select(runs.c.id).where(runs.c.bundle == bundle).limit(1)) is not None
+
+
+def children_using(connection: sa.Connection, paths: Collection[str]) -> int:
+    """Active runs that continue from one of these checkpoint directories."""
+    if not paths:
+        return 0
+    query = (
+        sa.select(sa.func.count())
+        .select_from(phases.join(runs, runs.c.id == phases.c.run_id))
+        .where(phases.c.restore_from.in_(paths), runs.c.state.not_in(RUN_ENDED))
+    )
+    return int(connection.scalar(query) or 0)
+
+
+def _where(query: sa.Select[Any], wanted: Filter) -> sa.Select[Any]:
+    if wanted.status:
+        query = query.where(runs.c.state.in_(wanted.status))
+    if wanted.project:
+        query = query.where(runs.c.project == wanted.project)
+    if wanted.search:
+        pattern = "%" + wanted.search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        query = query.where(sa.or_(runs.c.name.ilike(pattern, escape="\\"), runs.c.note.ilike(pattern, escape="\\")))
+    return query

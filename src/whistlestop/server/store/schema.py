@@ -1,0 +1,262 @@
+"""The tables. Migrations are in migrations/; a test asserts that both agree."""
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up only INTEGER keys
+Seconds = sa.Double
+Offset = sa.BigInteger
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, unique=True),
+    sa.Column("created_at", Seconds, nullable=False),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.Column("updated_at", Seconds, nullable=False),
+)
+
+pools = sa.Table(
+    "pools",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("price", sa.Double, nullable=False),
+)
+
+workflows = sa.Table(
+    "workflows",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False, default=""),
+    sa.Column("created_at", Seconds, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("number", Key, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("recovering", sa.Boolean, nullable=False, default=False),
+    sa.Column("attention", sa.Text),
+    # The request beside the state: NONE, PAUSE or KILL, only ever raised (resume clears a pause).
+    sa.Column("request", sa.Integer, nullable=False, default=0),
+    sa.Column("request_seq", sa.Integer, nullable=False, default=0),
+    sa.Column("request_latest", sa.Boolean, nullable=False, default=False),
+    sa.Column("request_by", sa.Text, nullable=False, default=""),
+    sa.Column("request_at", Seconds),
+    sa.Column("kill_grace", sa.Double),
+    sa.Column("discard", sa.Boolean, nullable=False, default=False),
+    sa.Column("estimate", sa.Double),  # credits it would have cost, as known when it was killed
+    sa.Column("note", sa.Text, nullable=False, default=""),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("bundle", sa.Text),
+    sa.Column("in_place", sa.Text),
+    sa.Column("env", sa.JSON, nullable=False),
+    sa.Column("commit", sa.Text),
+    sa.Column("dirty", sa.Boolean),
+    sa.Column("workflow", sa.Text),
+    sa.Column("parent_run", sa.Text),
+    sa.Column("parent_step", Offset),
+    sa.Column("relation", sa.Text),
+    sa.Column("budget", sa.Double),
+    sa.Column("deadline_at", Seconds),
+    sa.Column("created_by", sa.Text, nullable=False),
+    sa.Column("created_at", Seconds, nullable=False),
+    sa.Column("started_at", Seconds),
+    sa.Column("ended_at", Seconds),
+    sa.Column("key", sa.Text, unique=True),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),  # the last attempt's number: the fence
+    sa.Column("changed", Offset, nullable=False, default=0),  # seq of the last event: the clock of the run list
+    sa.Index("ix_runs_state_priority_number", "state", "priority", "number"),
+    sa.Index("ix_runs_changed", "changed"),
+    sa.Index("ix_runs_name", "name"),
+    sa.Index("ix_runs_project_number", "project", "number"),
+)
+
+phases = sa.Table(
+    "phases",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("ordinal", sa.Integer, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("needs", sa.JSON, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("retries", sa.Integer, nullable=False),
+    sa.Column("errors_used", sa.Integer, nullable=False, default=0),
+    sa.Column("faults", sa.Integer, nullable=False, default=0),
+    sa.Column("fault_step", Offset, nullable=False, default=0),
+    sa.Column("not_before", Seconds, nullable=False, default=0),
+    sa.Column("stop_seq", sa.Integer, nullable=False, default=0),  # 0 = no stop asked for
+    sa.Column("stop_by", sa.Text, nullable=False, default=""),
+    sa.Column("stop_at", Seconds),
+    sa.Column("stop_reasons", sa.JSON, nullable=False),
+    sa.Column("from_start", sa.Boolean, nullable=False, default=False),  # a person allowed a start at step 0
+    sa.Column("restore_from", sa.Text),  # continue: the checkpoint it starts from
+    sa.UniqueConstraint("run_id", "ordinal"),
+    sa.Index("ix_phases_state", "state"),
+)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("phase_id", sa.ForeignKey("phases.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("stage", sa.Text, nullable=False),
+    sa.Column("up", sa.Boolean, nullable=False, default=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("text", sa.Text, nullable=False, default=""),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("slots", sa.JSON, nullable=False),
+    sa.Column("price", sa.Double, nullable=False),
+    sa.Column("host", sa.Text),
+    sa.Column("token_hash", sa.Text, nullable=False),
+    sa.Column("started_at", Seconds, nullable=False),
+    sa.Column("ended_at", Seconds),
+    sa.Column("seen_at", Seconds),
+    sa.Column("resumed_from", Offset),
+    sa.Column("last_step", Offset),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("signal", sa.Text),
+    sa.Column("progress", sa.JSON),
+    sa.Column("ladder", sa.JSON),
+    sa.Column("dropped", Offset, nullable=False, default=0),
+    sa.UniqueConstraint("run_id", "number"),
+    sa.Index("ix_attempts_phase_id", "phase_id"),
+    sa.Index("ix_attempts_token_hash", "token_hash"),
+)
+# Two live attempts of one phase never coexist: the database itself refuses the second.
+sa.Index(
+    "uq_attempts_live",
+    attempts.c.phase_id,
+    unique=True,
+    sqlite_where=attempts.c.state == "started",
+    postgresql_where=attempts.c.state == "started",
+)
+
+streams = sa.Table(
+    "streams",
+    metadata,
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("offset", Offset, nullable=False),
+    sa.Column("records", Offset, nullable=False),  # log lines or metric records so far
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("seq", Key, primary_key=True),
+    sa.Column("run_id", sa.Text, nullable=False),  # no foreign key: a deletion is an event too
+    sa.Column("at", Seconds, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("phase", sa.Text),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("data", sa.JSON, nullable=False),
+    sa.Index("ix_events_run_id_seq", "run_id", "seq"),
+    sqlite_autoincrement=True,  # a number is never given twice, also after a delete
+)
+
+log_chunks = sa.Table(
+    "log_chunks",
+    metadata,
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("first_line", Offset, primary_key=True),  # from 1
+    sa.Column("lines", sa.Integer, nullable=False),
+    sa.Column("raw_bytes", sa.Integer, nullable=False),
+    sa.Column("first_at", Seconds, nullable=False),
+    sa.Column("last_at", Seconds, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of the LogLine records
+)
+
+metric_shapes = sa.Table(
+    "metric_shapes",
+    metadata,
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("shape", sa.Integer, primary_key=True),
+    sa.Column("names", sa.JSON, nullable=False),
+)
+
+metric_chunks = sa.Table(
+    "metric_chunks",
+    metadata,
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("first_record", Offset, primary_key=True),  # number of the journal record, over all its shapes
+    sa.Column("last_record", Offset, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("first_step", Offset, nullable=False),
+    sa.Column("last_step", Offset, nullable=False),
+    sa.Column("low", sa.Double),  # of the finite values: a chart can skip what it does not show
+    sa.Column("high", sa.Double),
+    sa.Column("nonfinite", sa.Integer, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of four columns: record, step, time, value
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("step", Offset, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("bytes", Offset, nullable=False),
+    sa.Column("committed_at", Seconds, nullable=False),
+    sa.Column("verified", sa.Boolean, nullable=False),
+    sa.Column("pinned", sa.Boolean, nullable=False, default=False),
+    sa.Column("metrics", sa.JSON, nullable=False),
+    sa.Index("ix_checkpoints_run_id_phase_step", "run_id", "phase", "step"),
+)
+
+trash = sa.Table(
+    "trash",  # directories of deleted things: written with the delete, removed afterwards, so that none is leaked
+    metadata,
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("at", Seconds, nullable=False),
+)
+
+deleted_runs = sa.Table(
+    "deleted_runs",  # so that a number never means two runs
+    metadata,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("number", Key, nullable=False),
+)

@@ -1,0 +1,29 @@
+"""How far each stream of an attempt has arrived. Written in the same transaction as the bytes themselves."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.server.store.schema import streams
+
+
+def offsets(connection: sa.Connection, attempt_id: str) -> dict[str, int]:
+    query = sa.select(streams.c.stream, streams.c.offset).where(streams.c.attempt_id == attempt_id)
+    return {row.stream: row.offset for row in connection.execute(query)}
+
+
+def position(connection: sa.Connection, attempt_id: str, stream: str) -> tuple[int, int]:
+    """Bytes and records so far."""
+    row = connection.execute(
+        sa.select(streams).where(streams.c.attempt_id == attempt_id, streams.c.stream == stream)
+    ).one_or_none()
+    return (0, 0) if row is None else (row.offset, row.records)
+
+
+def advance(connection: sa.Connection, attempt_id: str, stream: str, *, offset: int, records: int) -> None:
+    values: dict[str, Any] = {"offset": offset, "records": records}
+    done = connection.execute(
+        streams.update().where(streams.c.attempt_id == attempt_id, streams.c.stream == stream).values(**values)
+    )
+    if done.rowcount == 0:
+        connection.execute(streams.insert().values(attempt_id=attempt_id, stream=stream, **values))
