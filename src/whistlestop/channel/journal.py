@@ -9,7 +9,6 @@ import mmap
 import os
 import re
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ except ImportError:  # Windows: runs run on Linux, the SDK only has to import th
 __all__ = ["JournalDamaged", "JournalReader", "JournalWriter", "Record", "parse"]
 
 _RETRY_SECONDS = 1.0  # after a failed allocation: asking a full disk at every step would slow the loop
+_TURN_SECONDS = 0.001  # far longer than a write takes; in a signal handler it can only pass
 _LAST_SHAPE = 0xFFFF
 
 
@@ -49,9 +49,11 @@ class JournalWriter:
         self._directory = directory
         self._prefix = prefix
         self._segment_size = segment_size
-        # A signal handler may log while its own thread is inside append: it finds `_busy` and is written after.
-        self._lock = threading.RLock()
-        self._busy = False
+        # Whose turn it is to write: pop and append of a list are atomic and cost a tenth of a lock. A signal handler
+        # that logs while its own thread is writing finds it empty; its record is written right after.
+        self._turn: list[None] = [None]
+        self._take = self._turn.pop
+        self._give = self._turn.append
         self._late: list[Callable[[], None]] = []
         self._lock_file = -1
         self._map: mmap.mmap | None = None
@@ -67,61 +69,57 @@ class JournalWriter:
 
     def points(self, step: int, at: float, values: Mapping[str, float]) -> None:
         """One value per name at `step`. Raises what float() of a bad value raises; nothing is stored then."""
-        with self._lock:
-            if self._busy:
-                kept = dict(values)
-                self._late.append(lambda: self.points(step, at, kept))
-                return
-            self._busy = True
-            try:
-                shape = self._shapes.get(tuple(values)) or self._define(tuple(values))
-                position = self._position
-                if shape is None or (position + shape.size > self._limit and not self._make_room(shape.size)):
-                    self.dropped += 1
-                    return
-                position = self._position
-                shape.pack(self._bytes, position + 8, step, at, *values.values(), 0)
-                self._words[position >> 3] = shape.header
-                self._position = position + shape.size
-            except BaseException:
-                self._settle()
-                raise
-            finally:
-                self._busy = False
-        if self._late:
-            self._write_late()
+        try:
+            self._take()
+        except IndexError:
+            kept = dict(values)
+            return self._later(lambda: self.points(step, at, kept))
+        except BaseException:  # an interrupt right behind the call: the turn is ours
+            self._give(None)
+            raise
+        try:
+            shape = self._shapes.get(tuple(values)) or self._define(tuple(values))
+            if shape is None or (self._position + shape.size > self._limit and not self._make_room(shape.size)):
+                self.dropped += 1
+                return None
+            position = self._position
+            shape.pack(self._bytes, position + 8, step, at, *values.values(), 0)
+            self._words[position >> 3] = shape.header
+            self._position = position + shape.size
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            self._give(None)
+        return self._write_late() if self._late else None
 
     def event(self, event: Mapping[str, Any]) -> None:
         self.append(Kind.EVENT, 0, json.dumps(event, separators=(",", ":")).encode())
 
     def append(self, kind: int, shape: int, body: bytes) -> None:
-        with self._lock:
-            if self._busy:
-                self._late.append(lambda: self.append(kind, shape, body))
-                return
-            self._busy = True
-            try:
-                if not self._put(kind, shape, body):
-                    self.dropped += 1
-            except BaseException:
-                self._settle()
-                raise
-            finally:
-                self._busy = False
-        if self._late:
-            self._write_late()
+        try:
+            self._take()
+        except IndexError:
+            return self._later(lambda: self.append(kind, shape, body))
+        try:
+            if not self._put(kind, shape, body):
+                self.dropped += 1
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            self._give(None)
+        return self._write_late() if self._late else None
 
     def close(self) -> None:
-        with self._lock:
-            self._unmap()
-            if self._lock_file >= 0:
-                os.close(self._lock_file)
-                self._lock_file = -1
+        self._unmap()
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
     def abandon(self) -> None:
         """In a forked child: the journal belongs to the parent; from here on everything is dropped."""
-        self._lock = threading.RLock()  # the parent's may be held by a thread that does not exist here
-        self._busy = False
+        self._turn[:] = [None]  # it may be with a thread that does not exist here
         self.taken = True
         self._unmap()
 
@@ -245,9 +243,22 @@ class JournalWriter:
                 return
             self._position += size
 
+    def _later(self, write: Callable[[], None]) -> None:
+        """Another thread, or this one further down its stack, is writing: wait for it a little, then leave it to it."""
+        self._late.append(write)
+        deadline = time.monotonic() + _TURN_SECONDS
+        while not self._turn and time.monotonic() < deadline:
+            time.sleep(0)
+        if self._turn:
+            self._write_late()
+
     def _write_late(self) -> None:
         while self._late:
-            self._late.pop(0)()
+            try:
+                write = self._late.pop(0)
+            except IndexError:  # another thread took it
+                return
+            write()
 
 
 class JournalReader:
