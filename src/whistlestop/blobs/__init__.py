@@ -1,0 +1,1 @@
+"""Checkpoint bytes: commit, verify, retention."""

@@ -1,0 +1,131 @@
+"""The manifest: what a checkpoint consists of, and the only proof that it is complete."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from whistlestop.domain.errors import WhistleError
+
+MANIFEST: Final = "manifest.json"
+VERSION: Final = 1
+DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})")
+_PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class Damaged(WhistleError):
+    """The checkpoint is not what its manifest says."""
+
+    code = "checkpoint_damaged"
+
+
+class SaveFailed(WhistleError):
+    """The checkpoint could not be saved; the ones before it are untouched."""
+
+    code = "save_failed"
+
+
+class BadName(WhistleError):
+    """A name that would lead out of the checkpoint's directory."""
+
+    code = "bad_name"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    id: str
+    phase: str
+    step: int  # steps done when it was saved: training goes on with this one
+    attempt_number: int
+    attempt_id: str
+    path: Path
+    at: float  # when it was committed
+    bytes: int
+    files: Mapping[str, FileEntry]
+    meta: Mapping[str, Any]
+
+
+def directory_name(step: int, attempt_number: int) -> str:
+    return f"step-{step:012d}-{attempt_number}"
+
+
+def check_phase(phase: str) -> str:
+    if not _PHASE.fullmatch(phase):
+        raise BadName(f"{phase!r} can't be the name of a phase's checkpoint directory")
+    return phase
+
+
+def check_name(name: str) -> str:
+    """A relative path below the checkpoint's directory, in its one canonical spelling."""
+    path = PurePosixPath(name)
+    plain = not path.is_absolute() and ".." not in path.parts and str(path) == name and name != "."
+    if not plain or "\0" in name or "\\" in name or path.parts[0].startswith(MANIFEST):
+        raise BadName(f"{name!r} can't be the name of a file in a checkpoint")
+    return name
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    import json
+
+    content = {
+        "version": VERSION,
+        "id": checkpoint.id,
+        "phase": checkpoint.phase,
+        "step": checkpoint.step,
+        "attempt_number": checkpoint.attempt_number,
+        "attempt_id": checkpoint.attempt_id,
+        "at": checkpoint.at,
+        "files": {name: [entry.size, entry.sha256] for name, entry in checkpoint.files.items()},
+        "meta": dict(checkpoint.meta),
+    }
+    try:
+        return json.dumps({"content": content, "sha256": _digest(content)}, indent=1).encode()
+    except (TypeError, ValueError) as error:
+        raise SaveFailed(f"the checkpoint's meta is not JSON: {error}") from error
+
+
+def decode(data: bytes, path: Path) -> Checkpoint:
+    """Damaged unless every field is there, is of its type, and fits the directory it was found in."""
+    import json
+
+    try:
+        whole = json.loads(data)
+        content = whole["content"]
+        if whole["sha256"] != _digest(content):
+            raise Damaged(f"{path / MANIFEST} has changed since it was written")
+        if content["version"] != VERSION:
+            raise Damaged(f"{path / MANIFEST} is of version {content['version']!r}; this one reads {VERSION}")
+        files = {
+            check_name(name): FileEntry(int(size), str(digest)) for name, (size, digest) in content["files"].items()
+        }
+        checkpoint = Checkpoint(
+            id=str(content["id"]),
+            phase=check_phase(content["phase"]),
+            step=int(content["step"]),
+            attempt_number=int(content["attempt_number"]),
+            attempt_id=str(content["attempt_id"]),
+            path=path,
+            at=float(content["at"]),
+            bytes=sum(entry.size for entry in files.values()),
+            files=files,
+            meta=dict(content["meta"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadName) as error:
+        raise Damaged(f"{path / MANIFEST} can't be read: {error!r}") from error
+    if path.name != directory_name(checkpoint.step, checkpoint.attempt_number):
+        raise Damaged(f"{path / MANIFEST} belongs to step {checkpoint.step}, not to this directory")
+    return checkpoint
+
+
+def _digest(content: object) -> str:
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
