@@ -1,0 +1,200 @@
+"""A whistle.yaml is judged as a whole: every mistake at once, with its line and the nearest valid word."""
+
+from datetime import timedelta
+
+import pytest
+
+from whistlestop.domain.errors import Problem, SpecInvalid
+from whistlestop.domain.stops import Ladder
+from whistlestop.wire.spec import CheckpointSpec, PhaseKind, PhaseSpec, Secret, Spec
+from whistlestop.wire.spec_file import parse_spec, spec_to_text
+
+FULL = """\
+name: tabular text
+project: demo
+priority: 5
+budget: 12.5
+deadline: 2d
+phases:
+  - name: tabular
+    command: python train.py --lr $LR
+    env:
+      LR: 1e-3
+      SEED: 7
+      DEBUG: true
+      TOKEN: {secret: HUB_TOKEN}
+    slots: 2
+    time_limit: 1d12h
+    retries: 3
+    checkpoint: {every: [500 steps, 10 minutes], keep: 2}
+    stop_when:
+      - plateau: {metric: loss, patience: 5}
+      - loss < 0.1
+    grace: 2m
+  - name: text
+    command: [python, text.py, --epochs, 3]
+    needs: []
+    workdir: code/./text
+    checkpoint: {every: auto}
+    grace: {flag: 1m, interrupt: 0, terminate: 5s, attach: 10s, kill_save: 0}
+  - name: report
+    kind: task
+    command: make report
+    needs: [tabular, text]
+"""
+
+
+def mistakes(text: str, *sets: str) -> list[Problem]:
+    with pytest.raises(SpecInvalid) as caught:
+        parse_spec(text, sets)
+    return list(caught.value.problems)
+
+
+def test_a_full_spec_is_read_as_it_is_meant() -> None:
+    assert parse_spec(FULL) == Spec(
+        name="tabular text",
+        project="demo",
+        priority=5,
+        budget=12.5,
+        deadline=timedelta(days=2),
+        phases=(
+            PhaseSpec(
+                name="tabular",
+                command=("/bin/bash", "-c", "python train.py --lr $LR"),
+                env={"LR": "1e-3", "SEED": "7", "DEBUG": "true", "TOKEN": Secret("HUB_TOKEN")},
+                slots=2,
+                time_limit=timedelta(hours=36),
+                retries=3,
+                checkpoint=CheckpointSpec(("500 steps", "10 minutes"), 2),
+                stop_when=({"plateau": {"metric": "loss", "patience": 5}}, {"rule": "loss < 0.1"}),
+                grace=Ladder(flag=timedelta(minutes=2)),
+            ),
+            PhaseSpec(
+                name="text",
+                command=("python", "text.py", "--epochs", "3"),
+                workdir="code/text",
+                checkpoint=CheckpointSpec(("auto",)),
+                grace=Ladder(
+                    flag=timedelta(minutes=1),
+                    interrupt=timedelta(0),
+                    terminate=timedelta(seconds=5),
+                    attach=timedelta(seconds=10),
+                    kill_save=timedelta(0),
+                ),
+            ),
+            PhaseSpec(
+                name="report",
+                kind=PhaseKind.TASK,
+                command=("/bin/bash", "-c", "make report"),
+                needs=("tabular", "text"),
+            ),
+        ),
+    )
+
+
+def test_a_command_at_the_top_is_a_run_of_one_phase_called_main() -> None:
+    spec = parse_spec("name: one\ncommand: python train.py\nslots: 2\nenv: {LR: 0.1}\n")
+    assert spec.phases == (
+        PhaseSpec(name="main", command=("/bin/bash", "-c", "python train.py"), slots=2, env={"LR": "0.1"}),
+    )
+
+
+def test_a_phase_needs_the_one_above_unless_it_says_otherwise() -> None:
+    spec = parse_spec(
+        "name: x\nphases:\n- {name: a, command: a}\n- {name: b, command: b}\n- {name: c, command: c, needs: []}\n"
+    )
+    assert [phase.needs for phase in spec.phases] == [(), ("a",), ()]
+
+
+def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_word() -> None:
+    found = mistakes(
+        """\
+name: x
+phases:
+  - name: train
+    slot: 2
+    command: python train.py
+    time_limit: 5 parsecs
+  - name: report
+    kind: tsk
+    command: x
+    needs: [trian]
+    workdir: ../../etc
+    checkpoints:
+      every: 5
+"""
+    )
+    assert [(problem.line, problem.path, problem.hint) for problem in found] == [
+        (4, "phases.0.slot", 'did you mean "slots"?'),
+        (6, "phases.0.time_limit", None),
+        (8, "phases.1.kind", 'did you mean "task"?'),
+        (10, "phases.1.needs.0", 'did you mean "train"?'),
+        (11, "phases.1.workdir", None),
+        (12, "phases.1.checkpoints", 'did you mean "checkpoint"?'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("command: x", "name", "is missing"),
+        ("name: x", "phases", "is missing"),
+        ("name: x\nphases: []", "phases", "must be a list"),
+        ("name: x\nphases: 3", "phases", "must be a list"),
+        ("name: x\nphases: [3]", "phases.0", "must be a mapping"),
+        ("name: x\ncommand: a\nphases: [{name: a, command: b}]", "command", "belongs to a phase"),
+        ("name: x\nphases: [{command: b}]", "phases.0.name", "is missing"),
+        ("name: x\nphases: [{name: a}]", "phases.0.command", "is missing"),
+        ("name: x\nphases: [{name: 12, command: b}]", "phases.0.name", "not a name for a phase"),
+        ("name: x\nphases: [{name: a/b, command: b}]", "phases.0.name", "not a name for a phase"),
+        ("name: ../x\ncommand: b", "name", "is not a name"),
+        ("name: x\ncommand: ''", "command", "is empty"),
+        ("name: x\ncommand:", "command", "is empty"),
+        ("name: x\ncommand: []", "command", "list of words"),
+        ("name: x\ncommand: {a: b}", "command", "list of words"),
+        ("name: x\ncommand: a\nenv: [a]", "env", "must be a mapping"),
+        ("name: x\ncommand: a\nenv: {1A: b}", "env.1A", "environment variable"),
+        ("name: x\ncommand: a\nenv: {A: [b]}", "env.A", "not a list"),
+        ("name: x\ncommand: a\nenv: {A: }", "env.A", "has no value"),
+        ("name: x\ncommand: a\nenv: {A: {secrt: B}}", "env.A.secrt", "unknown key"),
+        ("name: x\ncommand: a\nslots: 0", "slots", "whole number"),
+        ("name: x\ncommand: a\nslots: true", "slots", "whole number"),
+        ("name: x\ncommand: a\nslots: 1.5", "slots", "whole number"),
+        ("name: x\ncommand: a\nslots: 99999999999999999999999999", "slots", "whole number"),
+        ("name: x\ncommand: a\nbudget: .nan", "budget", "above zero"),
+        ("name: x\ncommand: a\nbudget: .inf", "budget", "above zero"),
+        ("name: x\ncommand: a\nbudget: 1e999", "budget", "above zero"),
+        ("name: x\ncommand: a\ndeadline: 0", "deadline", "longer than zero"),
+        ("name: x\ncommand: a\nworkdir: /etc", "workdir", "absolute"),
+        ("name: x\ncommand: a\nworkdir: ~/x", "workdir", "absolute"),
+        ("name: x\ncommand: a\nworkdir: a/../../b", "workdir", "leaves the bundle"),
+        ("name: x\ncommand: a\ncheckpoint: {every: 5 parsecs}", "checkpoint.every", "unit"),
+        ("name: x\ncommand: a\ncheckpoint: {every: [1 step, 0 steps]}", "checkpoint.every.1", "at least 1"),
+        ("name: x\ncommand: a\ncheckpoint: {every: soon}", "checkpoint.every", "not a cadence"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: 0}", "checkpoint.keep", "whole number"),
+        ("name: x\ncommand: a\nkind: task\ncheckpoint: {keep: 2}", "checkpoint", "only train phases"),
+        ("name: x\ncommand: a\nstop_when: plateau", "stop_when", "list of rules"),
+        ("name: x\ncommand: a\nstop_when: [{plateau: .nan}]", "stop_when.0", "not finite"),
+        ("name: x\ncommand: a\ngrace: soon", "grace", "length of time"),
+        ("name: x\ncommand: a\ngrace: {flg: 1m}", "grace.flg", "unknown key"),
+        ("name: x\nphases: [{name: a, command: b, needs: [a]}]", "phases.0.needs.0", "can't need itself"),
+        ("name: x\nphases: [{name: a, command: b, needs: c}]", "phases.0.needs", "no phase called"),
+        ("name: x\nphases: [{name: a, command: b}, {name: a, command: b}]", "phases.1.name", "already"),
+        (
+            "name: x\nphases: [{name: a, command: b, needs: [b]}, {name: b, command: b}]",
+            "phases",
+            "in a circle: a → b → a",
+        ),
+    ],
+)
+def test_each_mistake_has_its_own_sentence(text: str, path: str, words: str) -> None:
+    found = mistakes(text)
+    assert [problem.path for problem in found if words in problem.text] == [path], found
+
+
+def test_plain_values_become_the_text_of_a_spec() -> None:
+    text = spec_to_text({"name": "yes", "command": ["python", "-c", "print('a: b')\n"], "env": {"A": "1", "B": ""}})
+    spec = parse_spec(text)
+    assert spec.name == "yes"
+    assert spec.phases[0].command == ("python", "-c", "print('a: b')\n")
+    assert spec.phases[0].env == {"A": "1", "B": ""}
