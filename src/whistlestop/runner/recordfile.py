@@ -1,0 +1,72 @@
+"""An append-only file of records, each prefixed with its u32 size. A full disk costs records, never the runner."""
+
+import os
+from pathlib import Path
+
+_BLOCK = 4 << 20
+
+
+class RecordFile:
+    """One writer. `end` counts whole records only; what a crash tore off behind them is cut at the next open."""
+
+    def __init__(self, fd: int, end: int) -> None:
+        self._fd = fd
+        self.end = end
+
+    @classmethod
+    def open(cls, path: Path) -> "RecordFile":
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        end = 0
+        while block := os.pread(fd, _BLOCK, end):
+            used = _whole(block)
+            if used == 0 and len(block) == _BLOCK:  # nonsense for a size: nothing behind it can be read
+                break
+            end += used
+            if used == 0:
+                break
+        os.ftruncate(fd, end)
+        return cls(fd, end)
+
+    def append(self, records: bytes) -> bool:
+        """All or nothing. False when the disk takes no more."""
+        written = 0
+        try:
+            while written < len(records):
+                written += os.pwrite(self._fd, records[written:], self.end + written)
+        except OSError:
+            os.ftruncate(self._fd, self.end)
+            return False
+        self.end += written
+        return True
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Whole records from `offset` on, about `limit` bytes, at least one if there is one."""
+        block = os.pread(self._fd, min(limit, self.end - offset), offset)
+        used = _whole(block)
+        if used == 0 and len(block) >= 4:
+            block = os.pread(self._fd, 4 + int.from_bytes(block[:4], "little"), offset)
+            used = _whole(block)
+        return block[:used]
+
+    def last(self) -> bytes | None:
+        """The last record's body."""
+        offset, found = 0, None
+        while data := self.read(offset, _BLOCK):
+            offset += len(data)
+            while data:
+                size = int.from_bytes(data[:4], "little")
+                found, data = data[4 : 4 + size], data[4 + size :]
+        return found
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _whole(block: bytes) -> int:
+    position = 0
+    while position + 4 <= len(block):
+        following = position + 4 + int.from_bytes(block[position : position + 4], "little")
+        if following > len(block):
+            break
+        position = following
+    return position
