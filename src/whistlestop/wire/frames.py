@@ -67,6 +67,7 @@ class Order(msgspec.Struct, tag="order", frozen=True):
     actor: str = ""
     reason: str = "manually_stopped"  # domain.reasons.StopReason of a FINISH_PHASE
     checkpoint_now: int = 0  # counter
+    protected: list[str] | None = None  # checkpoint ids that retention leaves alone; None = as before
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True):

@@ -33,6 +33,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[Input] = []
     checkpoint_every: list[str] = []
     checkpoint_keep: int = 3
+    checkpoint_protected: list[str] = []  # ids that retention leaves alone: pinned, best, used elsewhere
     stop_when: str = "[]"  # JSON
     slots: list[int]
     time_limit: float | None = None  # seconds this attempt may still run

@@ -1,0 +1,161 @@
+"""Everything before the program starts: the code in place, the checkpoint chosen and verified, the environment made."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from whistlestop.channel import layout
+
+if TYPE_CHECKING:
+    from whistlestop.blobs.checkpoints import CheckpointStore
+    from whistlestop.wire.launch import Launch
+
+QUICK_BUNDLE = 8 << 20
+# Taken from the runner's own environment where the launch says nothing: without them hardly a program starts.
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+class CannotStart(Exception):
+    """The program is not started. `reason` is an EndReason."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Aside(NamedTuple):
+    path: str
+    why: str
+
+
+class Prepared(NamedTuple):
+    env: dict[str, str]
+    cwd: Path
+    restored_from: str | None
+    restored_step: int | None
+    restored_id: str | None
+    aside: list[Aside]
+
+
+def is_quick(launch: "Launch") -> bool:
+    """Whether preparing takes milliseconds: then the program starts before the runner even connects."""
+    try:
+        small = launch.bundle is None or os.path.getsize(launch.bundle) <= QUICK_BUNDLE
+    except OSError:
+        small = True
+    fresh = not (launch.restore and os.path.isdir(os.path.join(launch.checkpoints, launch.phase)))
+    return small and fresh and not launch.restore_from and not launch.inputs
+
+
+def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable[[], bool] = lambda: False) -> Prepared:
+    """Raises CannotStart."""
+    aside: list[Aside] = []
+    restored = _choose_checkpoint(launch, aside)
+    inputs = _inputs(launch, aside)
+    workdir = Path(launch.workdir)
+    try:
+        if launch.bundle is not None:
+            from whistlestop.runner.bundle import BundleRefused, lay_out
+
+            try:
+                lay_out(Path(launch.bundle), workdir, cancelled=cancelled)
+            except BundleRefused as error:
+                raise CannotStart("prepare_failed", str(error)) from error
+        elif not workdir.is_dir():
+            raise CannotStart("prepare_failed", f"The working directory {workdir} does not exist on this host.")
+    except OSError as error:
+        raise CannotStart(
+            "prepare_failed",
+            f"The code could not be laid out in {workdir}: {error.strerror} ({error.filename}). "
+            "Free some space or fix the permissions; the run goes on from its last checkpoint.",
+        ) from error
+    path, step, identity = restored or (None, None, None)
+    env = environment(launch, secrets, restore=path) | inputs
+    return Prepared(env, workdir / launch.cwd, path, step, identity, aside)
+
+
+def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | None) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | launch.env | secrets
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    if launch.sdk_path:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (launch.sdk_path, env.get("PYTHONPATH"))))
+    slots = ",".join(map(str, launch.slots))
+    if slots and os.path.exists("/proc/driver/nvidia/gpus") and "CUDA_VISIBLE_DEVICES" not in launch.env:
+        env["CUDA_VISIBLE_DEVICES"] = slots
+    env |= {
+        layout.ENV_CHANNEL: launch.directory,
+        layout.ENV_RUN: launch.run_id,
+        layout.ENV_RUN_NAME: launch.run_name,
+        layout.ENV_PHASE: launch.phase,
+        layout.ENV_ATTEMPT: launch.attempt_id,
+        layout.ENV_CHECKPOINTS: launch.checkpoints,
+        layout.ENV_EVERY: ",".join(launch.checkpoint_every),
+        layout.ENV_KEEP: str(launch.checkpoint_keep),
+        layout.ENV_STOP_WHEN: launch.stop_when,
+        layout.ENV_SLOTS: slots,
+    }
+    if restore is not None:
+        env[layout.ENV_RESTORE] = restore
+    return env
+
+
+def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> tuple[str, int, str] | None:
+    """Its directory, step and id. Never a silent start from zero where checkpoints were committed before."""
+    if not launch.restore:
+        return None
+    if os.path.isdir(os.path.join(launch.checkpoints, launch.phase)):
+        found = _newest(_store(launch), launch.phase, aside)
+        if found is not None:
+            return found
+    if launch.must_restore or aside:
+        whys = " ".join(f"{each.path}: {each.why}." for each in aside)
+        raise CannotStart(
+            "checkpoint_unusable",
+            f"This phase has committed checkpoints, and none of them can be used. {whys} Nothing was touched: "
+            "restore the files, or start the phase afresh.",
+        )
+    if launch.restore_from is None:
+        return None
+    from whistlestop.blobs.checkpoints import Damaged
+
+    store = _store(launch)
+    try:
+        checkpoint = store.load(Path(launch.restore_from))
+        store.verify(checkpoint)
+    except Damaged as error:
+        raise CannotStart(
+            "checkpoint_unusable",
+            f"The checkpoint to continue from, {launch.restore_from}, can't be used: {error.text}",
+        ) from error
+    return str(checkpoint.path), checkpoint.step, checkpoint.id
+
+
+def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
+    """A phase that left no checkpoint gives no variable; one whose checkpoints are all damaged is an error."""
+    env = {}
+    for wanted in launch.inputs:
+        damaged: list[Aside] = []
+        found = _newest(_store(launch), wanted.phase, damaged)
+        aside += damaged
+        if found is not None:
+            env[layout.ENV_INPUT + re.sub(r"[^A-Z0-9]", "_", wanted.phase.upper())] = found[0]
+        elif damaged:
+            raise CannotStart(
+                "checkpoint_unusable", f"No checkpoint of phase {wanted.phase} can be used: {damaged[0].why}"
+            )
+    return env
+
+
+def _newest(store: "CheckpointStore", phase: str, aside: list[Aside]) -> tuple[str, int, str] | None:
+    found, damaged = store.newest(phase)
+    aside += [Aside(str(checkpoint.path), why) for checkpoint, why in damaged]
+    return (str(found.path), found.step, found.id) if found is not None else None
+
+
+def _store(launch: "Launch") -> "CheckpointStore":
+    from whistlestop.blobs.checkpoints import CheckpointStore
+
+    return CheckpointStore(Path(launch.checkpoints))
