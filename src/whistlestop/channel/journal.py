@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from whistlestop.channel import mapping
 from whistlestop.channel.layout import END_OF_SEGMENT, SEGMENT_HEADER, SEGMENT_MAGIC, SEGMENT_SIZE, Kind
@@ -30,10 +30,15 @@ _TURN_SECONDS = 0.001  # far longer than a write takes; in a signal handler it c
 _LAST_SHAPE = 0xFFFF
 
 
-class _Shape(NamedTuple):
-    size: int
-    header: int
-    pack: Callable[..., None]
+class _Shape:
+    __slots__ = ("header", "last", "names", "pack", "size")
+
+    def __init__(self, number: int, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.size = 8 + 16 + 8 * len(names)
+        self.header = header(self.size, Kind.POINTS, number)
+        self.pack = struct.Struct(f"=qd{len(names)}dq").pack_into  # the last q: the zero behind the record
+        self.last = 0  # position of its newest record in this segment; 0 = none
 
 
 class JournalWriter:
@@ -66,6 +71,7 @@ class JournalWriter:
         self._retry_at = 0.0
         self._shapes: dict[tuple[str, ...], _Shape] = {}
         self._next_shape = 1
+        self._latest: dict[str, float] = {}  # from the segments before this one
 
     def points(self, step: int, at: float, values: Mapping[str, float]) -> None:
         """One value per name at `step`. Raises what float() of a bad value raises; nothing is stored then."""
@@ -85,6 +91,7 @@ class JournalWriter:
             position = self._position
             shape.pack(self._bytes, position + 8, step, at, *values.values(), 0)
             self._words[position >> 3] = shape.header
+            shape.last = position
             self._position = position + shape.size
         except BaseException:
             self._settle()
@@ -92,6 +99,15 @@ class JournalWriter:
         finally:
             self._give(None)
         return self._write_late() if self._late else None
+
+    def latest(self) -> dict[str, float]:
+        """The newest value of every name. Read back from the journal: values are never held, they may be tensors."""
+        latest = dict(self._latest)
+        for shape in sorted(self._shapes.values(), key=lambda shape: shape.last):
+            if shape.last:
+                values = struct.unpack_from(f"={len(shape.names)}d", self._bytes, shape.last + 24)
+                latest.update(zip(shape.names, values, strict=True))
+        return latest
 
     def event(self, event: Mapping[str, Any]) -> None:
         self.append(Kind.EVENT, 0, json.dumps(event, separators=(",", ":")).encode())
@@ -141,6 +157,7 @@ class JournalWriter:
         if names in self._shapes:
             return self._shapes[names]
         if self._next_shape > _LAST_SHAPE:  # numbers start again; a later definition replaces the earlier one
+            self._latest = self.latest()
             self._shapes.clear()
             self._next_shape = 1
         if not self._put(Kind.SHAPE, self._next_shape, json.dumps(names).encode()):
@@ -149,9 +166,7 @@ class JournalWriter:
         return self._shapes[names]
 
     def _remember(self, number: int, names: tuple[str, ...]) -> None:
-        size = 8 + 16 + 8 * len(names)
-        pack = struct.Struct(f"=qd{len(names)}dq").pack_into  # the last q: the zero behind the record
-        self._shapes[names] = _Shape(size, header(size, Kind.POINTS, number), pack)
+        self._shapes[names] = _Shape(number, names)
         self._next_shape = number + 1
 
     def _make_room(self, size: int) -> bool:
@@ -226,6 +241,9 @@ class JournalWriter:
         self._limit = len(mapped) - 8
 
     def _unmap(self) -> None:
+        self._latest = self.latest()
+        for shape in self._shapes.values():
+            shape.last = 0
         self._position = self._limit = 0
         if self._map is not None:
             self._words.release()

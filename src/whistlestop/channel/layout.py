@@ -22,6 +22,10 @@ def metrics_prefix(rank: int) -> str:
 EVENTS_PREFIX: Final = "events"  # events-<rank>: what the SDK tells in words (checkpoints, stop reasons, messages)
 
 
+def events_prefix(rank: int) -> str:
+    return f"{EVENTS_PREFIX}-{rank}"
+
+
 class Word(IntEnum):
     """Index of each 8-byte word. Integers unless marked (f): seconds since the epoch as a double."""
 
@@ -101,6 +105,7 @@ ENV_RUN: Final = "WHISTLE_RUN"
 ENV_RUN_NAME: Final = "WHISTLE_RUN_NAME"
 ENV_PHASE: Final = "WHISTLE_PHASE"
 ENV_ATTEMPT: Final = "WHISTLE_ATTEMPT"  # also the mark by which stray processes are found
+ENV_ATTEMPT_NUMBER: Final = "WHISTLE_ATTEMPT_NUMBER"  # the fence: part of every checkpoint's name
 ENV_CHECKPOINTS: Final = "WHISTLE_CHECKPOINTS"  # directory that holds this run's checkpoints
 ENV_RESTORE: Final = "WHISTLE_RESTORE"  # directory of the checkpoint to start from, verified
 ENV_EVERY: Final = "WHISTLE_CHECKPOINT_EVERY"  # "500 steps", "10 minutes", "1 epoch", comma-separated
