@@ -67,6 +67,7 @@ class Order(msgspec.Struct, tag="order", frozen=True):
     actor: str = ""
     reason: str = "manually_stopped"  # domain.reasons.StopReason of a FINISH_PHASE
     checkpoint_now: int = 0  # counter
+    kill_save: float | None = None  # how long a kill lets a save in flight finish, if not as launched
     protected: list[str] | None = None  # checkpoint ids that retention leaves alone; None = as before
 
 

@@ -10,6 +10,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that an earlier phase left."""
 
     phase: str
+    path: str | None = None  # where it lies, if not among this run's own: a run that continues another
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     stop_when: str = "[]"  # JSON
     slots: list[int]
     time_limit: float | None = None  # seconds this attempt may still run
+    limit_reason: str = "time_limit"  # what the limit comes from: time_limit, budget_exhausted or deadline
     ladder: dict[str, float]  # flag, interrupt, terminate, attach, kill_save: seconds
     server: str  # ws://127.0.0.1:7333/api/v1/runner
     token: str  # good for this attempt alone

@@ -1,1 +1,1 @@
-"""TBD."""
+"""What the server does, apart from how it is asked (api) and when (scheduler)."""

@@ -54,3 +54,7 @@ def of_run(
 
 def newest(connection: sa.Connection) -> int:
     return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
+
+
+def forget(connection: sa.Connection, run_id: str) -> None:
+    connection.execute(events.delete().where(events.c.run_id == run_id))

@@ -51,7 +51,7 @@ def append(connection: sa.Connection, attempt_id: str, new: Mapping[str, Points]
     tails = _tails(connection, attempt_id, new)
     for name, points in new.items():
         tail = tails.get(name)
-        if tail is not None and tail.count < CHUNK:
+        if tail is not None and tail.points < CHUNK:
             points = join([_unpack(tail.data), points])
             connection.execute(
                 metric_chunks.delete().where(
@@ -123,7 +123,7 @@ def _row(attempt_id: str, name: str, points: Points) -> dict[str, Any]:
         "name": name,
         "first_record": int(points.record[0]),
         "last_record": int(points.record[-1]),
-        "count": len(points),
+        "points": len(points),
         "first_step": int(points.step.min()),
         "last_step": int(points.step.max()),
         "low": float(finite.min()) if len(finite) else None,
@@ -158,3 +158,12 @@ def _unpack(data: bytes) -> Points:
         np.frombuffer(raw[2 * size : 3 * size], "<f8"),
         np.frombuffer(raw[3 * size :], "<f8"),
     )
+
+
+def in_order(parts: Sequence[Points]) -> Points:
+    """One series out of several shapes, by record number."""
+    points = join(parts)
+    if len(parts) == 1:
+        return points
+    order = np.argsort(points.record, kind="stable")
+    return Points(points.record[order], points.step[order], points.time[order], points.value[order])

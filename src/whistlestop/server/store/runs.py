@@ -95,14 +95,14 @@ def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequ
     return connection.execute(sa.select(runs).where(runs.c.changed > seq).order_by(runs.c.changed).limit(limit)).all()
 
 
-def queued_before(connection: sa.Connection, row: Row) -> int:
-    """How many queued runs stand before this one."""
-    ahead = sa.or_(runs.c.priority > row.priority, sa.and_(runs.c.priority == row.priority, runs.c.number < row.number))
-    query = sa.select(sa.func.count()).select_from(runs).where(runs.c.state == RunState.QUEUED, ahead)
-    return int(connection.scalar(query.where(runs.c.request == int(Stop.NONE))) or 0)
+def positions(connection: sa.Connection, rows: Sequence[Row]) -> list[int]:
+    """Where each of these queued runs stands, from 1. One pass over the queue, whatever their number."""
+    query = sa.select(runs.c.id).where(runs.c.state == RunState.QUEUED).order_by(runs.c.priority.desc(), runs.c.number)
+    order = {run_id: index for index, run_id in enumerate(connection.scalars(query), 1)}
+    return [order.get(row.id, 1) for row in rows]
 
 
-def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[Row]:
+def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[sa.Row[*tuple[Any, ...]]]:
     """Pending phases of runs that nobody has asked to stop, in the queue's order, with what they need."""
     query = (
         sa.select(
@@ -129,11 +129,12 @@ def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[Row]
 
 def next_retry(connection: sa.Connection, now: float) -> float | None:
     """When the next phase's back-off is over."""
-    return connection.scalar(
+    soonest: float | None = connection.scalar(
         sa.select(sa.func.min(phases.c.not_before)).where(
             phases.c.state == states.PhaseState.PENDING, phases.c.not_before > now
         )
     )
+    return soonest
 
 
 def move(connection: sa.Connection, run_id: str, state: RunState, **values: Any) -> bool:

@@ -221,7 +221,7 @@ metric_chunks = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("first_record", Offset, primary_key=True),  # number of the journal record, over all its shapes
     sa.Column("last_record", Offset, nullable=False),
-    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("points", sa.Integer, nullable=False),
     sa.Column("first_step", Offset, nullable=False),
     sa.Column("last_step", Offset, nullable=False),
     sa.Column("low", sa.Double),  # of the finite values: a chart can skip what it does not show

@@ -1,0 +1,175 @@
+"""Reading back: logs and metrics by cursor. A cursor says how much of each attempt has been seen: `1:530.2:14`."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from whistlestop.domain.clock import iso
+from whistlestop.domain.errors import BadRequest
+from whistlestop.server.store import logs, metrics, phases
+from whistlestop.wire.api import LogLineView, LogPage, MetricsView, SeriesView
+from whistlestop.wire.frames import LogLine
+
+Row = sa.Row[Any]
+Cursor = dict[int, int]  # attempt number -> lines or records seen
+
+_LEVEL = re.compile(r"\b(TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
+_FAULT = re.compile(r"^(Traceback |\w*(Error|Exception)\b)")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def parse_cursor(text: str | None) -> Cursor:
+    if not text:
+        return {}
+    if not re.fullmatch(r"\d{1,9}:\d{1,18}(\.\d{1,9}:\d{1,18}){0,9999}", text, re.ASCII):
+        raise BadRequest(f"{text[:40]!r} is not a cursor", hint="pass on the one from the last answer")
+    return {int(number): int(seen) for number, seen in (part.split(":") for part in text.split("."))}
+
+
+def format_cursor(cursor: Cursor) -> str:
+    return ".".join(f"{number}:{seen}" for number, seen in sorted(cursor.items()))
+
+
+def log_page(
+    connection: sa.Connection,
+    run_id: str,
+    *,
+    phase: str | None = None,
+    attempt: int | None = None,
+    grep: str | None = None,
+    level: str | None = None,
+    tail: int | None = None,
+    after: str | None = None,
+    limit: int = 1000,
+) -> LogPage:
+    cursor = parse_cursor(after)
+    wanted = _attempts(connection, run_id, phase, attempt)
+    match = _matcher(grep, level)
+    dropped = sum(row.dropped for row, _ in wanted)
+    if tail is not None:
+        lines = _tail(connection, wanted, match, tail)
+        return LogPage(lines=lines, cursor=format_cursor(_ends(connection, wanted)), dropped=dropped)
+    lines, scanned = [], 0
+    for row, name in wanted:
+        for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
+            if len(lines) >= limit or scanned >= 200_000:  # a page that finds nothing still ends, and goes on
+                return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped, more=True)
+            scanned += 1
+            cursor[row.number] = number
+            view = _line_view(row, name, number, line)
+            if match(view):
+                lines.append(view)
+    return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped)
+
+
+def metrics_view(
+    connection: sa.Connection, run_id: str, *, wanted: Sequence[str] = (), after: str | None = None
+) -> MetricsView:
+    """One value per step: an attempt that resumed at step s replaces what earlier ones logged from s on."""
+    cursor = parse_cursor(after)
+    series: dict[str, list[metrics.Points]] = {}
+    for row, _ in _attempts(connection, run_id, None, None):
+        seen = cursor.get(row.number, 0)
+        for name, points in metrics.read(connection, row.id, wanted=wanted, after=seen):
+            series.setdefault(name, []).append(points)
+            cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]) if len(points) else 0)
+    views = [series_view(name, metrics.join(parts)) for name, parts in sorted(series.items())]
+    return MetricsView(series=views, cursor=format_cursor(cursor))
+
+
+def fresh_points(connection: sa.Connection, run_id: str, cursor: Cursor) -> Iterator[tuple[Row, str, list[SeriesView]]]:
+    """What came since the cursor, attempt by attempt; the cursor is moved on."""
+    for row, name in _attempts(connection, run_id, None, None):
+        seen = cursor.get(row.number, 0)
+        found = []
+        for series, points in metrics.read(connection, row.id, after=seen):
+            if len(points):
+                found.append(series_view(series, points))
+                cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]))
+        if found:
+            yield row, name, found
+
+
+def series_view(name: str, points: metrics.Points) -> SeriesView:
+    _, last = np.unique(points.step[::-1], return_index=True)  # of equal steps the last one counts
+    keep = len(points) - 1 - last
+    rows, odd = [], {}
+    for step, value, at in zip(
+        points.step[keep].tolist(), points.value[keep].tolist(), points.time[keep].tolist(), strict=True
+    ):
+        if math.isfinite(value):
+            rows.append((step, value, at))
+        else:
+            rows.append((step, None, at))
+            odd[str(step)] = "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return SeriesView(name=name, points=rows, nonfinite=odd)
+
+
+def level_of(line: LogLine) -> str:
+    found = _LEVEL.search(line.text[:200])
+    if found:
+        word = found.group(1)
+        return {"TRACE": "debug", "DEBUG": "debug", "INFO": "info"}.get(
+            word, "warning" if word.startswith("WARN") else "error"
+        )
+    return "error" if line.stream == "err" and _FAULT.search(line.text) else "info"
+
+
+def _attempts(connection: sa.Connection, run_id: str, phase: str | None, attempt: int | None) -> list[tuple[Row, str]]:
+    names = {row.id: row.name for row in phases.of_runs(connection, [run_id]).get(run_id, [])}
+    return [
+        (row, names[row.phase_id])
+        for row in phases.attempts_of_runs(connection, [run_id]).get(run_id, [])
+        if (phase is None or names[row.phase_id] == phase) and (attempt is None or row.number == attempt)
+    ]
+
+
+def _matcher(grep: str | None, level: str | None) -> Any:
+    try:
+        pattern = re.compile(grep) if grep else None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadRequest(f"{grep!r} is not a regular expression: {error}") from error
+    floor = LEVELS.index(level) if level else 0
+
+    def match(line: LogLineView) -> bool:
+        return LEVELS.index(line.level) >= floor and (pattern is None or pattern.search(line.text) is not None)
+
+    return match
+
+
+def _tail(connection: sa.Connection, wanted: list[tuple[Row, str]], match: Any, tail: int) -> list[LogLineView]:
+    lines: list[LogLineView] = []
+    for row, name in reversed(wanted):
+        for number, line in logs.read_back(connection, row.id):
+            if len(lines) >= tail:
+                return lines[::-1]
+            view = _line_view(row, name, number, line)
+            if match(view):
+                lines.append(view)
+    return lines[::-1]
+
+
+def _ends(connection: sa.Connection, wanted: list[tuple[Row, str]]) -> Cursor:
+    ends = {}
+    for row, _ in wanted:
+        newest = next(logs.read_back(connection, row.id), None)
+        if newest is not None:
+            ends[row.number] = newest[0]
+    return ends
+
+
+def _line_view(row: Row, phase: str, number: int, line: LogLine) -> LogLineView:
+    return LogLineView(
+        at=iso(line.at),
+        phase=phase,
+        attempt=row.number,
+        rank=line.rank,
+        stream=line.stream,
+        level=level_of(line),
+        text=line.text,
+        line=number,
+    )

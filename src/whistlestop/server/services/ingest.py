@@ -1,0 +1,150 @@
+"""What runners send, stored exactly once: bytes and the new offset of their stream in one transaction."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+
+from whistlestop.channel.layout import Kind
+from whistlestop.channel.records import parse
+from whistlestop.domain.errors import BadRequest, StaleAttempt
+from whistlestop.domain.states import AttemptState, Stage
+from whistlestop.domain.stops import Stop
+from whistlestop.server.services import runner_events
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import logs, metrics, phases, runs, streams
+from whistlestop.wire.frames import Data, Order, Progress, split_records
+
+Row = sa.Row[Any]
+PERSIST_EVERY = 2.0  # seconds between two writes of an attempt's progress
+
+
+def offsets(context: Context, attempt_id: str) -> dict[str, int]:
+    with context.database.read() as connection:
+        return streams.offsets(connection, attempt_id)
+
+
+def order(context: Context, attempt_id: str) -> Order:
+    """The standing order for an attempt, from the requests beside its run and phase."""
+    with context.database.read() as connection:
+        attempt = phases.attempt(connection, attempt_id)
+        if attempt is None:
+            raise StaleAttempt(f"attempt {attempt_id} is not known here any more")
+        run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
+    level = max(Stop(run.request), Stop.FINISH_PHASE if phase.stop_seq else Stop.NONE)
+    return Order(
+        seq=run.request_seq + phase.stop_seq,
+        stop=int(level),
+        latest=run.request_latest,
+        actor=run.request_by if run.request else phase.stop_by,
+        kill_save=run.kill_grace,
+    )
+
+
+def store(context: Context, attempt: Row, frame: Data) -> int:
+    """Take in what is new of the frame; the answer is the offset up to which everything is durable."""
+    decides = False
+    with context.database.write() as connection:
+        here, records = streams.position(connection, attempt.id, frame.stream)
+        fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
+        if not fresh:
+            return here  # a gap (sent again from here) or nothing new
+        if frame.stream == "logs":
+            taken, count = _logs(connection, attempt.id, records, fresh)
+        elif frame.stream.startswith("metrics-"):
+            taken, count = _metrics(connection, attempt.id, frame.stream, records, fresh)
+        elif frame.stream.startswith("events-"):
+            taken, count = _sdk_events(context, connection, attempt, fresh)
+        elif frame.stream == "runner":
+            bodies, taken = split_records(fresh)
+            count = len(bodies)
+            decides = runner_events.apply(context, connection, attempt, bodies)
+        else:
+            raise BadRequest(f"there is no stream {frame.stream!r}")
+        streams.advance(connection, attempt.id, frame.stream, offset=here + taken, records=records + count)
+    if decides:
+        context.hub.changed(attempt.run_id)
+    else:
+        context.hub.shown(attempt.run_id)
+    return here + taken
+
+
+class ProgressKeeper:
+    """The newest progress of one link: shown at once, written down now and then."""
+
+    def __init__(self, context: Context, attempt: Row) -> None:
+        self._context, self._attempt, self._written = context, attempt, 0.0
+
+    def take(self, progress: Progress) -> bool:
+        """True: it is time to call `write`."""
+        self._context.hub.progress[self._attempt.id] = progress
+        self._context.hub.shown(self._attempt.run_id)
+        return self._context.clock() - self._written >= PERSIST_EVERY
+
+    def write(self) -> None:
+        newest = self._context.hub.progress.get(self._attempt.id)
+        if newest is None:
+            return
+        self._written = self._context.clock()
+        stage = {"stage": newest.stage} if newest.stage in set(Stage) else {}
+        with self._context.database.write() as connection:
+            row = phases.attempt(connection, self._attempt.id)
+            if row is not None and row.state == AttemptState.STARTED:
+                phases.update_attempt(
+                    connection,
+                    self._attempt.id,
+                    progress=msgspec.to_builtins(newest),
+                    last_step=newest.step,
+                    seen_at=self._written,
+                    **stage,
+                )
+
+
+def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes) -> tuple[int, int]:
+    bodies, taken = split_records(data)
+    if bodies:
+        logs.append(connection, attempt_id, records + 1, bodies)
+    return taken, len(bodies)
+
+
+def _metrics(connection: sa.Connection, attempt_id: str, stream: str, records: int, data: bytes) -> tuple[int, int]:
+    shapes = metrics.shapes(connection, attempt_id, stream)
+    rows: dict[int, list[tuple[int, int, float, Sequence[float]]]] = defaultdict(list)
+    count = 0
+    for record in parse(data):
+        count += 1
+        if record.kind == Kind.SHAPE:
+            shapes[record.shape] = list(record.names())
+            metrics.add_shape(connection, attempt_id, stream, record.shape, record.names())
+        elif record.kind == Kind.POINTS:
+            step, at, values = record.point()
+            rows[record.shape].append((records + count, step, at, values))
+    points: dict[str, list[metrics.Points]] = defaultdict(list)
+    for shape, found in rows.items():
+        numbers = np.array([row[0] for row in found], np.int64)
+        steps = np.array([row[1] for row in found], np.int64)
+        times = np.array([row[2] for row in found], np.float64)
+        table = np.array([row[3] for row in found], np.float64)
+        for column, name in enumerate(shapes[shape]):
+            points[_series(stream, name)].append(metrics.Points(numbers, steps, times, table[:, column]))
+    if points:
+        metrics.append(connection, attempt_id, {name: metrics.in_order(parts) for name, parts in points.items()})
+    return len(data), count
+
+
+def _series(stream: str, name: str) -> str:
+    """Rank 0 and the runner's samples speak for the run; other ranks are told apart."""
+    rank = stream.removeprefix("metrics-")
+    return name if rank in ("0", "sys") else f"{name}@{rank}"
+
+
+def _sdk_events(context: Context, connection: sa.Connection, attempt: Row, data: bytes) -> tuple[int, int]:
+    count = 0
+    for record in parse(data):
+        count += 1
+        if record.kind == Kind.EVENT:
+            runner_events.from_program(context, connection, attempt, record.event())
+    return len(data), count

@@ -1,0 +1,130 @@
+"""An attempt as its runner needs it: the spec's phase, the run's code and surroundings, what is already there."""
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+
+from whistlestop.domain import credits
+from whistlestop.domain.errors import NotFound
+from whistlestop.server.services import bundles, views
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import admin, checkpoints, phases, runs
+from whistlestop.wire.launch import Input, Launch
+from whistlestop.wire.spec import PhaseSpec, Secret
+from whistlestop.wire.spec_file import parse_spec
+
+Row = sa.Row[Any]
+
+
+def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Launch, dict[str, str]]:
+    """The launch and the secrets that go beside it."""
+    with context.database.read() as connection:
+        attempt = phases.attempt(connection, attempt_id)
+        if attempt is None:
+            raise NotFound(f"there is no attempt {attempt_id}")
+        run = runs.get(connection, attempt.run_id)
+        phase = phases.get(connection, attempt.phase_id)
+        spec = parse_spec(run.spec).phase(phase.name)
+        made = checkpoints.of_run(connection, run.id, phase.name)
+        inputs = _inputs(connection, run, spec)
+        limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
+        secrets = _secrets(context, connection, spec)
+    settings = context.settings
+    env = {**run.env, **{name: value for name, value in spec.env.items() if isinstance(value, str)}}
+    launch = Launch(
+        attempt_id=attempt_id,
+        attempt_number=attempt.number,
+        run_id=run.id,
+        run_name=run.name,
+        phase=phase.name,
+        kind=phase.kind,
+        command=list(spec.command),
+        env=env,
+        secret_names=sorted(secrets),
+        directory=str(settings.attempts / attempt_id),
+        workdir=run.in_place or str(settings.work(run.id)),
+        cwd=spec.workdir,
+        bundle=str(bundles.path_of(settings, run.bundle)) if run.bundle else None,
+        checkpoints=str(settings.checkpoints(run.id)),
+        restore_from=phase.restore_from,
+        must_restore=bool(made) or phase.restore_from is not None,
+        inputs=inputs,
+        checkpoint_every=list(spec.checkpoint.every),
+        checkpoint_keep=spec.checkpoint.keep,
+        stop_when=json.dumps([dict(rule) for rule in spec.stop_when]),
+        slots=attempt.slots,
+        time_limit=limit,
+        limit_reason=why,
+        ladder=_ladder(run, spec),
+        server=_socket(url),
+        token=token,
+        server_file=str(settings.server_file),
+        log_limit=settings.log_limit,
+        sdk_path=str(settings.data / "sdk"),
+    )
+    return launch, secrets
+
+
+def remaining(
+    context: Context, connection: sa.Connection, run: Row, phase: Row, spec: PhaseSpec, slots: int, price: float
+) -> tuple[float | None, str]:
+    """Seconds this attempt may take, and what says so: the time limit counts over all attempts of the phase."""
+    now = context.clock()
+    attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+    earlier = [row for row in attempts if row.phase_id == phase.id and row.ended_at is not None]
+    limits: list[tuple[float, str]] = []
+    if spec.time_limit is not None:
+        limits.append((spec.time_limit.total_seconds() - views.elapsed(earlier, now), "time_limit"))
+    if run.budget is not None and slots * price > 0:
+        left = run.budget - credits.used(views.charges(attempts), now)
+        limits.append((left * 3600 / (slots * price), "budget_exhausted"))
+    if run.deadline_at is not None:
+        limits.append((run.deadline_at - now, "deadline"))
+    return min(limits) if limits else (None, "time_limit")
+
+
+def _inputs(connection: sa.Connection, run: Row, spec: PhaseSpec) -> list[Input]:
+    """Every phase that comes before, not only the next one: synthesis needs what training made two phases ago."""
+    rows = {row.name: row for row in phases.of_runs(connection, [run.id])[run.id]}
+    found: list[Input] = []
+    waiting, seen = list(spec.needs), set[str]()
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        row = rows[name]
+        own = checkpoints.newest(connection, run.id, name)
+        if own is not None:
+            found.append(Input(phase=name))
+        elif row.restore_from is not None:
+            found.append(Input(phase=name, path=row.restore_from))
+        waiting.extend(row.needs)
+    return found
+
+
+def _secrets(context: Context, connection: sa.Connection, spec: PhaseSpec) -> dict[str, str]:
+    named = {variable: value.name for variable, value in spec.env.items() if isinstance(value, Secret)}
+    sealed = admin.find_secrets(connection, set(named.values()))
+    missing = sorted(set(named.values()) - set(sealed))
+    if missing:
+        raise NotFound(f"the secret {missing[0]} is gone", hint=f"whistle secret set {missing[0]}")
+    return {variable: context.vault.unseal(name, sealed[name]) for variable, name in named.items()}
+
+
+def _ladder(run: Row, spec: PhaseSpec) -> dict[str, float]:
+    grace = spec.grace
+    return {
+        "flag": grace.flag.total_seconds(),
+        "interrupt": grace.interrupt.total_seconds(),
+        "terminate": grace.terminate.total_seconds(),
+        "attach": grace.attach.total_seconds(),
+        "kill_save": grace.kill_save.total_seconds() if run.kill_grace is None else run.kill_grace,
+    }
+
+
+def _socket(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}/api/v1/runner"

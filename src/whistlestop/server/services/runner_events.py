@@ -1,0 +1,196 @@
+"""What a runner's own words change: stages, checkpoints, the ladder, and the one proof of an attempt's end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain.clock import iso
+from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
+from whistlestop.domain.states import Stage
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import checkpoints, events, phases
+from whistlestop.wire.frames import RunnerEvent, decode_event
+
+Row = sa.Row[Any]
+STAGES = {
+    "preparing": Stage.PREPARING,
+    "program_started": Stage.STARTING,
+    "attached": Stage.STARTING,
+    "training": Stage.TRAINING,
+}
+
+
+def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Sequence[bytes]) -> bool:
+    """True: the scheduler has something to decide."""
+    phase = phases.get(connection, attempt.phase_id)
+    decides = False
+    for body in bodies:
+        said = decode_event(body)
+        _record(connection, attempt, phase, said)
+        match said.kind:
+            case "program_started":
+                phases.update_attempt(
+                    connection,
+                    attempt.id,
+                    up=True,
+                    stage=Stage.STARTING,
+                    resumed_from=said.data.get("restored_step"),
+                    seen_at=said.at,
+                )
+                decides = True
+            case "preparing" | "attached" | "training":
+                phases.update_attempt(connection, attempt.id, stage=STAGES[said.kind], seen_at=said.at)
+            case "rung":
+                phases.update_attempt(connection, attempt.id, stage=Stage.STOPPING, ladder=_ladder(said))
+            case "checkpoint":
+                _checkpoint(connection, attempt, phase, said)
+            case "checkpoints_removed":
+                checkpoints.remove(connection, attempt.run_id, [str(item) for item in said.data.get("ids", [])])
+            case "dropped":
+                phases.update_attempt(connection, attempt.id, dropped=int(said.data.get("lines", 0)))
+            case "ended":
+                _ended(context, connection, attempt, phase, said)
+                decides = True
+    return decides
+
+
+def from_program(context: Context, connection: sa.Connection, attempt: Row, said: Mapping[str, Any]) -> None:
+    """What the SDK tells in words. Checkpoints are not taken from here: the runner reports those it has verified."""
+    kind = str(said.get("kind", "message"))
+    if kind == "stop_reasons":
+        phases.update(connection, attempt.phase_id, stop_reasons=_reasons(said.get("reasons")))
+        return
+    if kind == "checkpoint":
+        return
+    phase = phases.get(connection, attempt.phase_id)
+    events.add(
+        connection,
+        attempt.run_id,
+        "program",
+        str(said.get("text") or kind)[:2000],
+        at=_number(said.get("at"), context.clock()),
+        actor="program",
+        scope="instance",
+        phase=phase.name,
+        attempt=attempt.number,
+        data=dict(said),
+    )
+
+
+def end(
+    context: Context,
+    connection: sa.Connection,
+    attempt: Row,
+    reason: EndReason,
+    text: str,
+    *,
+    at: float,
+    **values: Any,
+) -> bool:
+    """The attempt is over: the first end counts, its slots are free, its meter stops."""
+    done = phases.end_attempt(
+        connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
+    )
+    if done:
+        context.hub.progress.pop(attempt.id, None)
+    return done
+
+
+def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
+    data = said.data
+    reason = EndReason(data["reason"])
+    newest = context.hub.progress.get(attempt.id)
+    kept = attempt.progress or {}
+    if newest is not None:
+        kept = {name: getattr(newest, name) for name in newest.__struct_fields__}
+    last = data.get("last_step")
+    done = end(
+        context,
+        connection,
+        attempt,
+        reason,
+        said.text,
+        at=max(attempt.started_at, min(_number(data.get("gone_at"), said.at), context.clock())),
+        exit_code=data.get("exit_code"),
+        signal=data.get("signal"),
+        last_step=last,
+        progress={**kept, "step": last or 0, "total": data.get("total") or kept.get("total", 0),
+                  "epoch": data.get("epoch") or kept.get("epoch", 0)},
+    )  # fmt: skip
+    if done and OUTCOMES[reason].completes:
+        given = _reasons(data.get("stop_reasons")) or list(phase.stop_reasons)
+        phases.update(connection, phase.id, stop_reasons=_with_request(given, phase, reason))
+
+
+def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason) -> list[dict[str, Any]]:
+    """A person's stop is always among the reasons of a phase that was stopped."""
+    if phase.kind != "train":
+        return []
+    manual = {"reason": StopReason.MANUAL.value, "decisive": True, "text": f"manually stopped by {phase.stop_by}"}
+    if phase.stop_seq and reason is EndReason.STOPPED:
+        if any(item["reason"] == StopReason.MANUAL for item in given):
+            return [{**item, "text": manual["text"]} if item["reason"] == StopReason.MANUAL else item for item in given]
+        decisive = not any(item["decisive"] for item in given)
+        return [*given, {**manual, "decisive": decisive}]
+    return given
+
+
+def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
+    data = said.data
+    checkpoints.add(
+        connection,
+        id=str(data["id"]),
+        run_id=attempt.run_id,
+        phase=phase.name,
+        step=int(data["step"]),
+        attempt=int(data.get("attempt", attempt.number)),
+        path=str(data["path"]),
+        bytes=int(data.get("bytes", 0)),
+        committed_at=_number(data.get("at"), said.at),
+        verified=bool(data.get("verified", True)),
+        metrics=dict(data.get("metrics") or {}),
+    )
+
+
+def _record(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
+    events.add(
+        connection,
+        attempt.run_id,
+        said.kind,
+        said.text[:4000],
+        at=said.at,
+        actor="runner",
+        scope="instance",
+        phase=phase.name,
+        attempt=attempt.number,
+        data=said.data,
+    )
+
+
+def _ladder(said: RunnerEvent) -> dict[str, Any]:
+    wait = said.data.get("next_in_s")
+    return {
+        "rung": str(said.data.get("rung", "")),
+        "next_rung": said.data.get("next_rung"),
+        "next_at": iso(said.at + float(wait)) if wait is not None else None,
+    }
+
+
+def _reasons(given: object) -> list[dict[str, Any]]:
+    """Known reasons only, each with its words; exactly one decisive."""
+    found: list[dict[str, Any]] = []
+    for item in given if isinstance(given, list) else []:
+        if not isinstance(item, dict):
+            continue
+        name = str(item.get("reason"))
+        reason = StopReason(name) if name in set(StopReason) else StopReason.UNKNOWN
+        text = str(item.get("text") or STOP_SAYS[reason])[:500]
+        found.append({"reason": reason.value, "decisive": bool(item.get("decisive")), "text": text})
+    if found and not any(item["decisive"] for item in found):
+        found[0]["decisive"] = True
+    return found
+
+
+def _number(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) else default

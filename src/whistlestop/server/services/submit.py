@@ -1,0 +1,257 @@
+"""New runs: from a spec, from a workflow, from another run. Everything is judged before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain.errors import BadRequest, NeverFits, NoCheckpoint, NotFound, Problem, SpecInvalid
+from whistlestop.domain.ids import new_id
+from whistlestop.domain.states import PhaseState, RunState
+from whistlestop.server.services import bundles, views
+from whistlestop.server.services.context import Actor, Context
+from whistlestop.server.store import admin, checkpoints, events, phases, runs
+from whistlestop.wire.api import Checked, ContinueBody, ProblemItem, RerunBody, RunView, Submit
+from whistlestop.wire.spec import PhaseKind, Secret, Spec
+from whistlestop.wire.spec_file import apply_sets, parse_spec
+
+Row = sa.Row[Any]
+
+
+@dataclass(frozen=True)
+class Parent:
+    run: Row
+    relation: str
+    phase: str | None = None
+    step: int | None = None
+    path: str | None = None
+
+
+def check(text: str, sets: Sequence[str]) -> Checked:
+    try:
+        spec = parse_spec(text, sets)
+    except SpecInvalid as error:
+        return Checked(ok=False, problems=[_item(problem) for problem in error.problems])
+    return Checked(ok=True, name=spec.name, phases=[phase.name for phase in spec.phases])
+
+
+def submit(context: Context, body: Submit, actor: Actor) -> RunView:
+    with context.database.read() as connection:
+        if body.key is not None and (known := runs.by_key(connection, body.key)) is not None:
+            return views.run_view(context, connection, known)
+        text, workflow = _text(connection, body)
+    _check_code(context, body)
+    return _create(
+        context,
+        text,
+        body.set,
+        actor,
+        note=body.note,
+        values={
+            "bundle": body.bundle,
+            "in_place": body.in_place,
+            "env": body.env,
+            "commit": body.commit,
+            "dirty": body.dirty,
+            "workflow": workflow,
+            "key": body.key,
+        },
+    )
+
+
+def rerun(context: Context, reference: str, body: RerunBody, actor: Actor) -> RunView:
+    """The same again, from the start, with the same code; or changed by --set."""
+    with context.database.read() as connection:
+        run = runs.resolve(connection, reference)
+    return _create(context, run.spec, body.set, actor, note=body.note, values=_same(run), parent=Parent(run, "rerun"))
+
+
+def continue_run(context: Context, reference: str, body: ContinueBody, actor: Actor) -> RunView:
+    """A new run that goes on from a committed checkpoint of this one, also if this one was killed or stopped."""
+    with context.database.read() as connection:
+        run = runs.resolve(connection, reference)
+        found = _checkpoint(connection, run, body)
+    parent = Parent(run, "continue", found.phase, found.step, found.path)
+    return _create(context, run.spec, body.set, actor, note=body.note, values=_same(run), parent=parent)
+
+
+def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
+    rows = checkpoints.of_run(connection, run.id, body.phase)
+    if not rows:
+        where = f"phase {body.phase} of run #{run.number}" if body.phase else f"run #{run.number}"
+        raise NoCheckpoint(
+            f"{where} has no committed checkpoint to continue from", hint=f"start it again: whistle rerun {run.number}"
+        )
+    if body.step is None:
+        return max(rows, key=lambda row: (row.committed_at, row.step))
+    exact = [row for row in rows if row.step == body.step]
+    if not exact:
+        steps = ", ".join(str(row.step) for row in rows[:8])
+        raise NoCheckpoint(
+            f"run #{run.number} has no checkpoint at step {body.step}", hint=f"it has checkpoints at steps {steps}"
+        )
+    return exact[0]
+
+
+def _text(connection: sa.Connection, body: Submit) -> tuple[str, str | None]:
+    if (body.spec is None) == (body.workflow is None):
+        raise BadRequest("give either a spec or the name of a workflow")
+    if body.spec is not None:
+        return body.spec, None
+    assert body.workflow is not None
+    name, _, version = body.workflow.partition("@")
+    if version and not (version.isascii() and version.isdigit() and len(version) < 10):
+        raise BadRequest(f"{version!r} is not a version number", hint="say NAME or NAME@3")
+    row = admin.workflow(connection, name, int(version) if version else None)
+    if row is None:
+        known = ", ".join(other.name for other in admin.all_workflows(connection)[:10]) or "none is saved yet"
+        raise NotFound(f"there is no workflow {body.workflow}", hint=f"workflows: {known}")
+    return row.spec, f"{row.name}@{row.version}"
+
+
+def _check_code(context: Context, body: Submit) -> None:
+    if body.bundle is not None and body.in_place is not None:
+        raise BadRequest("give either a bundle or a directory to run in place")
+    if body.bundle is not None and not bundles.path_of(context.settings, body.bundle).exists():
+        raise NotFound(f"there is no bundle {body.bundle[:12]}…", hint="upload it first: PUT /api/v1/bundles/HASH")
+    if body.in_place is not None:
+        try:
+            usable = Path(body.in_place).is_absolute() and Path(body.in_place).is_dir()
+        except (OSError, ValueError):
+            usable = False
+        if not usable:
+            raise BadRequest(f"{body.in_place!r} is not a directory on the server's machine")
+    bad = [name for name, value in body.env.items() if not name or "=" in name or "\0" in name + value]
+    if bad:
+        raise BadRequest(f"not usable as environment variables: {', '.join(map(repr, bad[:5]))}")
+
+
+def _create(
+    context: Context,
+    text: str,
+    sets: Sequence[str],
+    actor: Actor,
+    *,
+    note: str,
+    values: Mapping[str, Any],
+    parent: Parent | None = None,
+) -> RunView:
+    spec = parse_spec(text, sets)
+    exact = apply_sets(text, sets) if sets else text
+    now, run_id = context.clock(), new_id("r")
+    with context.database.write() as connection:
+        if values.get("key") and (known := runs.by_key(connection, values["key"])) is not None:
+            return views.run_view(context, connection, known)
+        _check_fits(connection, spec)
+        _check_secrets(connection, spec)
+        run = runs.insert(
+            connection,
+            id=run_id,
+            name=spec.name,
+            project=spec.project,
+            priority=spec.priority,
+            state=RunState.QUEUED,
+            note=note,
+            spec=exact,
+            budget=spec.budget,
+            deadline_at=now + spec.deadline.total_seconds() if spec.deadline else None,
+            created_by=actor.name,
+            created_at=now,
+            parent_run=parent.run.id if parent else None,
+            parent_step=parent.step if parent else None,
+            relation=parent.relation if parent else None,
+            **values,
+        )
+        phases.insert(connection, _phase_rows(connection, run_id, spec, parent))
+        events.add(connection, run_id, "submitted", _said(spec, parent), at=now, actor=actor.name, data={"note": note})
+        view = views.run_view(context, connection, runs.get(connection, run.id))
+    context.hub.changed(run_id)
+    return view
+
+
+def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None) -> list[dict[str, Any]]:
+    carried = _carried(connection, spec, parent) if parent is not None and parent.phase is not None else {}
+    rows = []
+    for ordinal, phase in enumerate(spec.phases):
+        own = parent is not None and parent.phase == phase.name
+        done = phase.name in carried
+        rows.append(
+            {
+                "id": f"{run_id}.{ordinal}",
+                "run_id": run_id,
+                "ordinal": ordinal,
+                "name": phase.name,
+                "kind": phase.kind.value,
+                "state": PhaseState.COMPLETED if done else PhaseState.PENDING,
+                "reason": f"carried over from run #{parent.run.number}" if done and parent else None,
+                "needs": list(phase.needs),
+                "slots": phase.slots,
+                "retries": phase.retries,
+                "stop_reasons": [],
+                "restore_from": parent.path if own and parent else carried.get(phase.name),
+            }
+        )
+    return rows
+
+
+def _carried(connection: sa.Connection, spec: Spec, parent: Parent) -> dict[str, str | None]:
+    """Phases that the continued one needs and that the parent has completed: their results are taken over."""
+    if parent.phase not in {phase.name for phase in spec.phases}:
+        raise NotFound(f"the spec has no phase {parent.phase} any more", hint="continue another phase: --phase NAME")
+    done = {row.name: row for row in phases.of_runs(connection, [parent.run.id])[parent.run.id]}
+    carried: dict[str, str | None] = {}
+    waiting = list(spec.phase(parent.phase).needs)
+    while waiting:
+        name = waiting.pop()
+        row = done.get(name)
+        if name in carried or row is None or row.state != PhaseState.COMPLETED:
+            continue
+        newest = checkpoints.newest(connection, parent.run.id, name)
+        carried[name] = newest.path if newest is not None else row.restore_from
+        waiting.extend(spec.phase(name).needs)
+    return carried
+
+
+def _check_fits(connection: sa.Connection, spec: Spec) -> None:
+    pools = admin.all_pools(connection)
+    largest = max((pool.slots for pool in pools), default=0)
+    for phase in spec.phases:
+        if phase.slots > largest:
+            raise NeverFits(
+                f"phase {phase.name} asks for {phase.slots} slots; the largest pool has {largest}",
+                hint="ask for fewer slots, or start the server with more: whistle up --slots N",
+            )
+
+
+def _check_secrets(connection: sa.Connection, spec: Spec) -> None:
+    named = {value.name for phase in spec.phases for value in phase.env.values() if isinstance(value, Secret)}
+    missing = sorted(named - set(admin.find_secrets(connection, named)))
+    if missing:
+        raise SpecInvalid(
+            f"the spec names secrets that this server does not have: {', '.join(missing)}",
+            hint=f"whistle secret set {missing[0]}",
+            problems=[
+                Problem("env", f"there is no secret {name}", hint=f"whistle secret set {name}") for name in missing
+            ],
+        )
+
+
+def _same(run: Row) -> dict[str, Any]:
+    """Code and surroundings of another run."""
+    return {name: getattr(run, name) for name in ("bundle", "in_place", "env", "commit", "dirty", "workflow")}
+
+
+def _said(spec: Spec, parent: Parent | None) -> str:
+    trains = sum(phase.kind is PhaseKind.TRAIN for phase in spec.phases)
+    what = f"submitted: {len(spec.phases)} phase{'s' if len(spec.phases) != 1 else ''}, {trains} of them training"
+    if parent is None:
+        return what
+    if parent.relation == "rerun":
+        return f"{what}; run #{parent.run.number} again"
+    return f"{what}; continues run #{parent.run.number}, phase {parent.phase}, from step {parent.step}"
+
+
+def _item(problem: Problem) -> ProblemItem:
+    return ProblemItem(path=problem.path, text=problem.text, line=problem.line, hint=problem.hint)

@@ -1,0 +1,323 @@
+"""What people ask of a run. Each verb records the request and answers; the scheduler and the runner carry it out.
+
+A verb either raises before it writes anything, or writes all of it: many of them share one transaction in bulk.
+"""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain.clock import iso
+from whistlestop.domain.errors import NoCheckpoint, NotATrainPhase, NotFound, PhaseEnded, Refused, RunActive, RunEnded
+from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
+from whistlestop.domain.stops import Stop
+from whistlestop.server.services import views
+from whistlestop.server.services.context import Actor, Context
+from whistlestop.server.store import admin, checkpoints, events, phases, runs
+from whistlestop.wire.api import BulkBody, BulkDone, BulkItem, Done, KillBody, PauseBody, ResumeBody, RunView, StopBody
+from whistlestop.wire.spec import PhaseKind
+
+Row = sa.Row[Any]
+Said = tuple[bool, str]  # changed, sentence
+Verb = Callable[[Context, sa.Connection, Row, Actor, float], Said]
+
+
+def stop(context: Context, reference: str, body: StopBody, actor: Actor) -> Done:
+    return _one(context, reference, actor, lambda *given: _stop(*given, body=body))
+
+
+def pause(context: Context, reference: str, body: PauseBody, actor: Actor) -> Done:
+    return _one(context, reference, actor, lambda *given: _pause(*given, body=body))
+
+
+def resume(context: Context, reference: str, body: ResumeBody, actor: Actor) -> Done:
+    return _one(context, reference, actor, lambda *given: _resume(*given, body=body))
+
+
+def kill(context: Context, reference: str, body: KillBody, actor: Actor, *, discard: bool = False) -> Done:
+    return _one(context, reference, actor, lambda *given: _kill(*given, body=body, discard=discard))
+
+
+def set_note(context: Context, reference: str, note: str, actor: Actor) -> RunView:
+    with context.database.write() as connection:
+        run = runs.resolve(connection, reference)
+        runs.update(connection, run.id, note=note)
+        events.add(connection, run.id, "note", "the note was changed", at=context.clock(), actor=actor.name)
+        view = views.run_view(context, connection, runs.get(connection, run.id))
+    context.hub.shown(run.id)
+    return view
+
+
+def delete(context: Context, reference: str, actor: Actor) -> Done:
+    with context.database.write() as connection:
+        run = runs.resolve(connection, reference)
+        view = views.run_view(context, connection, run)
+        _, text = _delete(context, connection, run, actor, context.clock())
+    context.hub.changed(run.id)
+    return Done(run=view, changed=True, text=text)
+
+
+def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
+    """One transaction for all of them: a thousand kills cost one commit."""
+    verbs: dict[str, Verb] = {
+        "stop": lambda *given: _stop(*given, body=StopBody(note=body.note)),
+        "pause": lambda *given: _pause(*given, body=PauseBody(note=body.note)),
+        "resume": lambda *given: _resume(*given, body=ResumeBody(note=body.note)),
+        "kill": lambda *given: _kill(*given, body=KillBody(note=body.note)),
+        "cancel": lambda *given: _kill(*given, body=KillBody(note=body.note), discard=True),
+        "delete": _delete,
+    }
+    wanted = runs.Filter(tuple(body.status), body.project, body.search)
+    if not body.runs and wanted.empty and not body.everything:
+        raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say --all")
+    touched: list[Row] = []
+    with context.database.write() as connection:
+        references = list(body.runs)
+        if not references or not wanted.empty:
+            references += runs.ids(connection, wanted)
+        items = [
+            _try(context, connection, reference, actor, verbs[body.verb], touched)
+            for reference in dict.fromkeys(references)
+        ]
+        orders = [attempt.id for run in touched for attempt in phases.live_of_run(connection, run.id)]
+    for run in touched:
+        context.hub.changed(run.id)
+    for attempt_id in orders:
+        context.hub.ordered(attempt_id)
+    return BulkDone(items=items)
+
+
+def _try(
+    context: Context, connection: sa.Connection, reference: str, actor: Actor, verb: Verb, touched: list[Row]
+) -> BulkItem:
+    try:
+        run = runs.resolve(connection, reference)
+    except (NotFound, Refused) as error:
+        return BulkItem(run=reference, number=0, name=reference, ok=False, code=error.code, text=error.text)
+    try:
+        changed, text = verb(context, connection, run, actor, context.clock())
+    except Refused as error:
+        return BulkItem(run=run.id, number=run.number, name=run.name, ok=False, code=error.code, text=error.text)
+    if changed:
+        touched.append(run)
+    return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
+
+
+def _one(context: Context, reference: str, actor: Actor, verb: Verb) -> Done:
+    with context.database.write() as connection:
+        run = runs.resolve(connection, reference)
+        changed, text = verb(context, connection, run, actor, context.clock())
+        view = views.run_view(context, connection, runs.get(connection, run.id))
+        orders = [attempt.id for attempt in phases.live_of_run(connection, run.id)]
+    for attempt_id in orders:
+        context.hub.ordered(attempt_id)
+    context.hub.changed(run.id)
+    return Done(run=view, changed=changed, text=text)
+
+
+def _stop(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: StopBody) -> Said:
+    _check_active(run, "stopped")
+    phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id], run, body.phase)
+    if phase.kind != PhaseKind.TRAIN:
+        raise NotATrainPhase(
+            f"phase {phase.name} of {_named(run)} is a task: it has no step to stop at and no checkpoint to keep",
+            hint=f"wait for it, or end the whole run: whistle kill {run.number}",
+        )
+    if phase.state in PHASE_ENDED:
+        raise PhaseEnded(
+            f"phase {phase.name} of {_named(run)} has already {phase.state}",
+            hint="a new run can go on from its checkpoint: whistle continue",
+        )
+    if not phases.ask_stop(connection, phase.id, by=actor.name, at=now):
+        return False, f"phase {phase.name} of {_named(run)} was already asked to stop"
+    text = f"stop of phase {phase.name} requested"
+    _record(connection, run, "stop_requested", text, actor, now, body.note, phase=phase.name)
+    if phase.state == PhaseState.RUNNING:
+        return True, f"phase {phase.name} of {_named(run)} stops at its next step and keeps its result"
+    return True, f"phase {phase.name} of {_named(run)} has not begun; the stop is applied as soon as it does"
+
+
+def _pause(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: PauseBody) -> Said:
+    _check_active(run, "paused")
+    if run.state == RunState.WAITING or run.request == Stop.PAUSE:
+        return False, f"{_named(run)} is {'paused' if run.state == RunState.WAITING else 'pausing'} already"
+    latest = body.checkpoint == "latest"
+    loses = _losses(context, connection, run) if latest else ""
+    runs.ask(connection, run.id, Stop.PAUSE, request_latest=latest, request_by=actor.name, request_at=now)
+    text = "pause requested" + (" from the last checkpoint" if latest else "")
+    _record(connection, run, "pause_requested", text, actor, now, body.note, data={"checkpoint": body.checkpoint})
+    if run.state == RunState.QUEUED:
+        return True, f"{_named(run)} leaves the queue and waits; bring it back with: whistle resume {run.number}"
+    how = f"leaves at once{loses}" if latest else "saves at its next step and leaves"
+    return True, f"{_named(run)} {how}; bring it back with: whistle resume {run.number}"
+
+
+def _losses(context: Context, connection: sa.Connection, run: Row) -> str:
+    """What a pause without saving throws away. Without any checkpoint that would be everything: refused."""
+    texts = []
+    rows = {row.id: row for row in phases.of_runs(connection, [run.id])[run.id]}
+    for attempt in phases.live_of_run(connection, run.id):
+        phase = rows[attempt.phase_id]
+        if phase.kind != PhaseKind.TRAIN:
+            continue
+        step = views.progress_of(context, attempt).step
+        newest = checkpoints.newest(connection, run.id, phase.name)
+        if newest is None:
+            raise NoCheckpoint(
+                f"phase {phase.name} of {_named(run)} has no committed checkpoint: "
+                f"leaving now would lose all {step} steps",
+                hint=f"let it save first: whistle pause {run.number} --checkpoint save",
+            )
+        texts.append(f"{max(0, step - newest.step)} steps since the checkpoint at step {newest.step} are lost")
+    return f" ({'; '.join(texts)})" if texts else ""
+
+
+def _resume(
+    context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: ResumeBody
+) -> Said:
+    _check_active(run, "resumed")
+    if run.state != RunState.WAITING:
+        if run.request == Stop.PAUSE:
+            raise Refused(f"{_named(run)} is still pausing", hint="resume it once it is shown as waiting")
+        return False, f"{_named(run)} is not paused"
+    for phase in phases.of_runs(connection, [run.id])[run.id]:
+        _check_resumable(connection, run, phase, body.from_start)
+        if body.from_start and phase.state == PhaseState.PENDING:
+            phases.update(connection, phase.id, from_start=True)
+    runs.unpause(connection, run.id)
+    _record(connection, run, "resume_requested", "resume requested", actor, now, body.note)
+    return True, f"{_named(run)} is back in the queue"
+
+
+def _check_resumable(connection: sa.Connection, run: Row, phase: Row, from_start: bool) -> None:
+    if phase.kind != PhaseKind.TRAIN or phase.state != PhaseState.PENDING or from_start:
+        return
+    made = [row for row in phases.attempts_of_runs(connection, [run.id])[run.id] if row.phase_id == phase.id]
+    steps = max((row.last_step or 0 for row in made), default=0)
+    ran = any(row.state != AttemptState.STARTED for row in made)
+    if ran and checkpoints.newest(connection, run.id, phase.name) is None and phase.restore_from is None:
+        done = f"made {steps} steps and " if steps else ""
+        raise NoCheckpoint(
+            f"phase {phase.name} of {_named(run)} {done}left no checkpoint: it would start at step 0",
+            hint=f"if that is what you want: whistle resume {run.number} --from-start",
+        )
+
+
+def _kill(
+    context: Context,
+    connection: sa.Connection,
+    run: Row,
+    actor: Actor,
+    now: float,
+    *,
+    body: KillBody,
+    discard: bool = False,
+) -> Said:
+    _check_active(run, "killed")
+    if run.request == Stop.KILL:
+        if discard and not run.discard:
+            runs.update(connection, run.id, discard=True)
+            _record(connection, run, "cancel_requested", "its checkpoints go too", actor, now, body.note)
+            return True, f"{_named(run)} is being killed; its checkpoints go too"
+        return False, f"{_named(run)} is being killed already"
+    attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+    cost = views.credits_of(context, run, attempts, now)
+    runs.ask(
+        connection,
+        run.id,
+        Stop.KILL,
+        request_by=actor.name,
+        request_at=now,
+        kill_grace=body.grace_s,
+        discard=discard,
+        estimate=cost.estimated,
+    )
+    kind, word = ("cancel_requested", "cancel") if discard else ("kill_requested", "kill")
+    _record(connection, run, kind, f"{word} requested", actor, now, body.note, data={"credits_used": cost.used})
+    goes = "; its checkpoints go too" if discard else ""
+    return True, f"{_named(run)} is being killed{goes}"
+
+
+def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float) -> Said:
+    if run.state not in RUN_ENDED:
+        raise RunActive(f"{_named(run)} is {run.state}: kill it first", hint=f"whistle kill {run.number}")
+    paths = [row.path for row in checkpoints.of_run(connection, run.id)]
+    if children := runs.children_using(connection, paths):
+        raise Refused(
+            f"{children} active run{'s' if children > 1 else ''} continue{'' if children > 1 else 's'} from "
+            f"{_named(run)}: its checkpoints are in use",
+            hint="delete it once they have ended",
+        )
+    attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+    rubbish = [str(context.settings.run_directory(run.id))]
+    rubbish += [str(context.settings.attempts / attempt.id) for attempt in attempts]
+    runs.delete(connection, run.id)
+    if run.bundle and not runs.uses_bundle(connection, run.bundle):
+        rubbish.append(str(context.settings.bundles / f"{run.bundle}.tar"))
+    admin.discard(connection, rubbish, now)
+    events.forget(connection, run.id)
+    events.add(connection, run.id, "deleted", f"{_named(run)} was deleted", at=now, actor=actor.name)
+    return True, f"{_named(run)} and all it stored are deleted"
+
+
+def _phase_to_stop(rows: list[Row], run: Row, name: str | None) -> Row:
+    if name is not None:
+        for row in rows:
+            if row.name == name:
+                return row
+        near = difflib.get_close_matches(name, [row.name for row in rows], 1)
+        hint = f"did you mean {near[0]}?" if near else f"its phases: {', '.join(row.name for row in rows)}"
+        raise NotFound(f"{_named(run)} has no phase {name}", hint=hint)
+    running = [row for row in rows if row.state == PhaseState.RUNNING]
+    for candidates in ([row for row in running if row.kind == PhaseKind.TRAIN], running):
+        if len(candidates) == 1:
+            return candidates[0]
+    left = [row for row in rows if row.kind == PhaseKind.TRAIN and row.state not in PHASE_ENDED]
+    if len(left) == 1:
+        return left[0]
+    if not left:
+        raise PhaseEnded(f"{_named(run)} has no train phase left to stop")
+    raise Refused(
+        f"{_named(run)} has several train phases that could be stopped",
+        hint=f"say which one: --phase {' | '.join(row.name for row in left)}",
+    )
+
+
+def _check_active(run: Row, verb: str) -> None:
+    if run.state in RUN_ENDED:
+        when = f" at {iso(run.ended_at)}" if run.ended_at else ""
+        what = "was killed" if run.state == RunState.KILLED else f"has {run.state}"
+        raise RunEnded(
+            f"{_named(run)} {what}{when}: it can't be {verb} any more",
+            hint=f"a new run can go on from its checkpoint (whistle continue {run.number}) "
+            f"or from the start (whistle rerun {run.number})",
+        )
+    if run.request == Stop.KILL and verb != "killed":
+        raise RunEnded(f"{_named(run)} is being killed: it can't be {verb} any more")
+
+
+def _record(
+    connection: sa.Connection,
+    run: Row,
+    kind: str,
+    text: str,
+    actor: Actor,
+    now: float,
+    note: str,
+    *,
+    phase: str | None = None,
+    data: dict[str, Any] | None = None,
+) -> None:
+    """The event, and the note with the run's own, where it can be searched and edited."""
+    said = f"{text}: {note}" if note else text
+    events.add(
+        connection, run.id, kind, said, at=now, actor=actor.name, phase=phase, data={**(data or {}), "note": note}
+    )
+    if note:
+        runs.update(connection, run.id, note=f"{run.note}\n{note}" if run.note else note)
+
+
+def _named(run: Row) -> str:
+    return f"run #{run.number} ({run.name})"

@@ -1,0 +1,282 @@
+"""Rows turned into what people see. Nothing here changes anything."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.capacity.queue import PoolFacts, Waiting, explain
+from whistlestop.domain import credits
+from whistlestop.domain.clock import iso
+from whistlestop.domain.credits import Charge
+from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
+from whistlestop.domain.states import AttemptState, PhaseState, RunState
+from whistlestop.domain.stops import Stop
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import admin, phases, runs
+from whistlestop.wire.api import (
+    AttemptView,
+    CheckpointView,
+    CodeView,
+    CreditsView,
+    EventView,
+    LadderView,
+    ParentView,
+    PhaseView,
+    PoolView,
+    ProgressView,
+    QueueView,
+    RunView,
+    StopReasonView,
+)
+
+Row = sa.Row[Any]
+WARM_UP = 10  # steps before a time left is told: the first ones are not like the others
+
+
+def run_views(
+    context: Context, connection: sa.Connection, rows: Sequence[Row], *, whole: bool = False, queue: bool = True
+) -> list[RunView]:
+    """Three queries for any number of runs. `whole` adds the spec's text."""
+    ids = [row.id for row in rows]
+    phase_rows, attempt_rows = phases.of_runs(connection, ids), phases.attempts_of_runs(connection, ids)
+    places = _places(connection, rows) if queue else {}
+    return [
+        _run_view(context, row, phase_rows.get(row.id, []), attempt_rows.get(row.id, []), places.get(row.id), whole)
+        for row in rows
+    ]
+
+
+def run_view(context: Context, connection: sa.Connection, row: Row, *, whole: bool = True) -> RunView:
+    return run_views(context, connection, [row], whole=whole)[0]
+
+
+def event_view(row: Row) -> EventView:
+    return EventView(
+        seq=row.seq,
+        at=iso(row.at),
+        scope=row.scope,
+        kind=row.kind,
+        actor=row.actor,
+        text=row.text,
+        run=row.run_id,
+        phase=row.phase,
+        attempt=row.attempt,
+        data=row.data,
+    )
+
+
+def checkpoint_view(row: Row) -> CheckpointView:
+    return CheckpointView(
+        id=row.id,
+        phase=row.phase,
+        step=row.step,
+        attempt=row.attempt,
+        committed_at=iso(row.committed_at),
+        bytes=row.bytes,
+        verified=row.verified,
+        pinned=row.pinned,
+        metrics=row.metrics,
+        path=row.path,
+    )
+
+
+def pool_facts(connection: sa.Connection) -> list[PoolFacts]:
+    return [
+        PoolFacts(row.name, row.slots, admin.taken_slots(connection, row.name), row.price)
+        for row in admin.all_pools(connection)
+    ]
+
+
+def pool_views(connection: sa.Connection) -> list[PoolView]:
+    facts = {pool.name: pool for pool in pool_facts(connection)}
+    return [
+        PoolView(name=row.name, engine=row.engine, slots=row.slots, free=len(facts[row.name].free), price=row.price)
+        for row in admin.all_pools(connection)
+    ]
+
+
+def progress_of(context: Context, attempt: Row | None) -> ProgressView:
+    """What the runner said last: from memory while it is connected, else as it was stored."""
+    if attempt is None:
+        return ProgressView()
+    fresh = context.hub.progress.get(attempt.id) if attempt.state == AttemptState.STARTED else None
+    said = {field: getattr(fresh, field) for field in fresh.__struct_fields__} if fresh else (attempt.progress or {})
+    step, total = int(said.get("step", 0)), int(said.get("total", 0)) or None
+    if attempt.last_step is not None and attempt.last_step > step:
+        step = attempt.last_step
+    return ProgressView(
+        step=step,
+        total=total,
+        epoch=int(said.get("epoch", 0)),
+        batch=int(said.get("batch", 0)),
+        batches=int(said.get("batches", 0)) or None,
+        fraction=min(1.0, step / total) if total else None,
+        stage=str(said.get("stage") or attempt.stage) if attempt.state == AttemptState.STARTED else None,
+    )
+
+
+def seconds_left(context: Context, attempt: Row | None) -> float | None:
+    """By the pace of this attempt's own loop."""
+    if attempt is None or attempt.state != AttemptState.STARTED:
+        return None
+    said = context.hub.progress.get(attempt.id)
+    if said is None or not said.total or not said.loop_started_at:
+        return None
+    done, spent = said.step - said.resumed_step, said.progress_at - said.loop_started_at
+    if done < WARM_UP or spent <= 0:
+        return None
+    return max(0.0, (said.total - said.step) * spent / done)
+
+
+def charges(attempts: Iterable[Row]) -> list[Charge]:
+    return [Charge(len(row.slots), row.price, row.started_at, row.ended_at) for row in attempts]
+
+
+def credits_of(context: Context, run: Row, attempts: Sequence[Row], now: float) -> CreditsView:
+    spent = credits.used(charges(attempts), now)
+    if run.state == RunState.KILLED:
+        return CreditsView(used=spent, estimated=run.estimate, saved=credits.saved(run.estimate, spent))
+    live = [row for row in attempts if row.state == AttemptState.STARTED]
+    if not live:
+        return CreditsView(used=spent, estimated=spent if run.ended_at is not None else None)
+    lefts = [(row, seconds_left(context, row)) for row in live]
+    if any(left is None for _, left in lefts):
+        return CreditsView(used=spent)
+    rest = sum((left or 0.0) * len(row.slots) * row.price / 3600 for row, left in lefts)
+    return CreditsView(used=spent, estimated=spent + rest)
+
+
+def elapsed(attempts: Iterable[Row], now: float) -> float:
+    """Seconds in which at least one attempt was alive."""
+    total, reached = 0.0, 0.0
+    for row in sorted(attempts, key=lambda row: row.started_at):
+        end = now if row.ended_at is None else row.ended_at
+        total += max(0.0, end - max(row.started_at, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _run_view(
+    context: Context, run: Row, rows: list[Row], attempts: list[Row], place: QueueView | None, whole: bool
+) -> RunView:
+    now = context.clock()
+    by_phase = {row.id: [attempt for attempt in attempts if attempt.phase_id == row.id] for row in rows}
+    current = _current(rows)
+    newest = by_phase[current.id][-1] if current is not None and by_phase[current.id] else None
+    return RunView(
+        id=run.id,
+        number=run.number,
+        name=run.name,
+        project=run.project,
+        status=run.state,
+        reason=run.reason,
+        recovering=run.recovering,
+        requested=_requested(run),
+        phase=current.name if current is not None else None,
+        progress=progress_of(context, newest),
+        elapsed_s=round(elapsed(attempts, now), 3),
+        eta_s=seconds_left(context, newest),
+        credits=credits_of(context, run, attempts, now),
+        priority=run.priority,
+        created_at=iso(run.created_at),
+        started_at=_maybe(run.started_at),
+        ended_at=_maybe(run.ended_at),
+        created_by=run.created_by,
+        note=run.note,
+        parent=ParentView(run=run.parent_run, step=run.parent_step, relation=run.relation) if run.parent_run else None,
+        queue=place,
+        workflow=run.workflow,
+        code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
+        phases=[_phase_view(context, run, row, by_phase[row.id], now) for row in rows],
+        spec=run.spec if whole else None,
+    )
+
+
+def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: float) -> PhaseView:
+    newest = attempts[-1] if attempts else None
+    progress = progress_of(context, newest)
+    alive = newest is not None and newest.state == AttemptState.STARTED
+    return PhaseView(
+        name=row.name,
+        kind=row.kind,
+        status=row.state,
+        needs=row.needs,
+        stop_requested=row.stop_seq > 0,
+        stop_reasons=[_stop_reason(said) for said in row.stop_reasons],
+        elapsed_s=round(elapsed(attempts, now), 3),
+        epoch=progress.epoch,
+        progress=progress,
+        ladder=LadderView(**newest.ladder) if newest is not None and alive and newest.ladder else None,
+        retry_at=iso(row.not_before) if row.state == PhaseState.PENDING and row.not_before > now else None,
+        attempts=[_attempt_view(context, attempt, now) for attempt in attempts],
+    )
+
+
+def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:
+    alive = row.state == AttemptState.STARTED
+    fresh = context.hub.progress.get(row.id) if alive else None
+    heard = max(row.seen_at or row.started_at, fresh.at if fresh else 0.0)
+    return AttemptView(
+        id=row.id,
+        number=row.number,
+        status=row.state,
+        reason=row.reason,
+        text=row.text or (OUTCOMES[EndReason(row.reason)].says if row.reason else None),
+        pool=row.pool,
+        host=row.host,
+        slots=row.slots,
+        stage=(fresh.stage if fresh else row.stage) if alive else None,
+        started_at=iso(row.started_at),
+        ended_at=_maybe(row.ended_at),
+        resumed_from=row.resumed_from,
+        last_step=progress_of(context, row).step if alive else row.last_step,
+        exit_code=row.exit_code,
+        signal=row.signal,
+        credits=credits.used(charges([row]), now),
+        reachable=not alive or now - heard <= context.settings.unreachable_after,
+    )
+
+
+def _stop_reason(said: dict[str, Any]) -> StopReasonView:
+    reason = StopReason(said["reason"])
+    return StopReasonView(
+        reason=reason, decisive=bool(said.get("decisive")), text=said.get("text") or STOP_SAYS[reason]
+    )
+
+
+def _places(connection: sa.Connection, rows: Sequence[Row]) -> dict[str, QueueView]:
+    waiting = [row for row in rows if row.state == RunState.QUEUED]
+    if not waiting:
+        return {}
+    pools = pool_facts(connection)
+    if not pools:
+        return {}
+    phase_rows = phases.of_runs(connection, [row.id for row in waiting])
+    found = {}
+    for row, position in zip(waiting, runs.positions(connection, waiting), strict=True):
+        phase = _current(phase_rows.get(row.id, []))
+        slots = phase.slots if phase is not None else 1
+        says = explain(Waiting(row.id, "", slots), position, pools[0])
+        found[row.id] = QueueView(position=position, waits_for=says)
+    return found
+
+
+def _current(rows: Sequence[Row]) -> Row | None:
+    """The phase that runs, else the next one, else the last."""
+    for state in (PhaseState.RUNNING, PhaseState.PENDING):
+        for row in rows:
+            if row.state == state:
+                return row
+    failed = [row for row in rows if row.state in (PhaseState.FAILED, PhaseState.KILLED)]
+    return failed[0] if failed else (rows[-1] if rows else None)
+
+
+def _requested(run: Row) -> Any:
+    if run.state in (RunState.COMPLETED, RunState.FAILED, RunState.KILLED):
+        return None
+    return {Stop.PAUSE: "pause", Stop.KILL: "kill"}.get(Stop(run.request))
+
+
+def _maybe(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(seconds)
