@@ -64,7 +64,7 @@ def _stopped(end: Ending) -> EndReason:
 
 
 def _preempted(end: Ending) -> EndReason:
-    # Without the SDK exit 0 may just be how it answers SIGTERM; taking that for the end would lose the rest of the work.
+    # Without the SDK exit 0 may just be how it answers SIGTERM: taken for the end, the rest of the work would be lost.
     ended = end.exit_code == 0 and end.attached and end.loop not in (Loop.INSIDE, Loop.PAUSED)
     return EndReason.FINISHED if ended else EndReason.PREEMPTED
 

@@ -78,7 +78,9 @@ def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable
 
 
 def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | None) -> dict[str, str]:
-    env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | launch.env | secrets
+    env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    env.update(launch.env)
+    env.update(secrets)
     env.setdefault("PYTHONUNBUFFERED", "1")
     if launch.sdk_path:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (launch.sdk_path, env.get("PYTHONPATH"))))
@@ -91,6 +93,7 @@ def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | 
         layout.ENV_RUN_NAME: launch.run_name,
         layout.ENV_PHASE: launch.phase,
         layout.ENV_ATTEMPT: launch.attempt_id,
+        layout.ENV_ATTEMPT_NUMBER: str(launch.attempt_number),
         layout.ENV_CHECKPOINTS: launch.checkpoints,
         layout.ENV_EVERY: ",".join(launch.checkpoint_every),
         layout.ENV_KEEP: str(launch.checkpoint_keep),

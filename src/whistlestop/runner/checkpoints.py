@@ -1,0 +1,107 @@
+"""From "the program says it saved" to a verified checkpoint: hashes are read back in a thread, then it counts."""
+
+import queue
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
+from whistlestop.blobs.retention import removable
+
+Tell = Callable[..., None]
+
+
+class CheckpointKeeper:
+    """Verifies every complete checkpoint of the phase once, tells of it, and removes what retention lets go.
+
+    `tell` is called from this keeper's thread.
+    """
+
+    def __init__(
+        self, store: CheckpointStore, phase: str, *, keep: int, protected: Collection[str], tell: Tell
+    ) -> None:
+        self._store = store
+        self._phase = phase
+        self._keep = keep
+        self.protected = set(protected)
+        self._tell = tell
+        self._seen: set[Path] = set()
+        self._verified: dict[str, Checkpoint] = {}
+        self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def saved_step(self) -> int | None:
+        """The newest verified one."""
+        return max((each.step for each in list(self._verified.values())), default=None)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.scan()  # of earlier attempts: complete, and perhaps never reported
+
+    def announce(self, directory: str) -> None:
+        """The program says that it saved here."""
+        path = Path(directory)
+        if path.parent == self._store.root / self._phase and path not in self._seen:
+            self._seen.add(path)
+            self._queue.put(path)
+
+    def scan(self) -> None:
+        """Whatever is complete on disk and was not announced: the program may have died right after its commit."""
+        for checkpoint in reversed(self._store.list(self._phase)):
+            self.announce(str(checkpoint.path))
+
+    def finish(self) -> None:
+        """Returns when all that is on disk has been judged."""
+        self.scan()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (path := self._queue.get()) is not None:
+            try:
+                self._judge(path)
+            except OSError as error:
+                self._tell("notice", f"Checkpoint {path} could not be looked at: {error}.")
+
+    def _judge(self, path: Path) -> None:
+        try:
+            checkpoint = self._store.load(path)
+            self._store.verify(checkpoint)
+        except Damaged as error:
+            if path.exists():  # retention of the program's own may have been quicker
+                self._tell(
+                    "checkpoint_set_aside", f"A checkpoint is damaged: {error.text}", path=str(path), why=error.text
+                )
+            return
+        self._verified[checkpoint.id] = checkpoint
+        self._tell("checkpoint", f"Checkpoint of step {checkpoint.step} is verified.", **_describe(checkpoint))
+        self._retain()
+
+    def _retain(self) -> None:
+        gone = removable(list(self._verified.values()), keep=self._keep, protected=self.protected)
+        for checkpoint in gone:
+            self._store.remove(checkpoint)
+            del self._verified[checkpoint.id]
+        if gone:
+            steps = ", ".join(str(each.step) for each in gone)
+            self._tell(
+                "checkpoints_removed",
+                f"Older checkpoints were removed (steps {steps}); {self._keep} are kept.",
+                ids=[each.id for each in gone],
+            )
+
+
+def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "id": checkpoint.id,
+        "step": checkpoint.step,
+        "attempt": checkpoint.attempt_id,
+        "path": str(checkpoint.path),
+        "bytes": checkpoint.bytes,
+        "files": len(checkpoint.files),
+        "metrics": checkpoint.meta.get("metrics", {}),
+        "verified": True,
+        "at": checkpoint.at,
+    }

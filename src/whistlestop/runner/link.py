@@ -1,0 +1,184 @@
+"""The runner's one connection to the server. When it is away, everything stays on disk and nothing waits for it."""
+
+import asyncio
+import json
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from whistlestop.runner.streams import Streams
+from whistlestop.wire.frames import PROTOCOL, Ack, Bye, Data, Hello, Order, Progress, Welcome, decode_down, encode
+
+if TYPE_CHECKING:
+    from whistlestop.wire.launch import Launch
+
+GONE_HTTP, GONE_CLOSE = 410, 4410  # the only answers that mean: this attempt is not wanted any more
+FIRST_DELAY, LAST_DELAY = 0.1, 5.0
+LOOK_EVERY = 0.1  # journals have no wake-up
+DISCOVER_EVERY = 1.0
+PROGRESS_EVERY, HEARTBEAT_EVERY = 0.2, 10.0
+_ANSWER_TIMEOUT = 20.0
+
+
+class Unwanted(Exception):
+    """The server has done with this attempt."""
+
+
+class Link:
+    def __init__(
+        self,
+        launch: "Launch",
+        streams: Streams,
+        *,
+        on_order: Callable[[Order], None],
+        on_unwanted: Callable[[str], None],
+        progress: Callable[[], Progress],
+    ) -> None:
+        self._launch = launch
+        self._streams = streams
+        self._on_order = on_order
+        self._on_unwanted = on_unwanted
+        self._progress = progress
+        self._work = asyncio.Event()
+        self._acked = asyncio.Event()
+        self.connections = 0
+
+    def kick(self) -> None:
+        """There is something to send: don't wait for the next look."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Connect, ship, reconnect, until cancelled or unwanted."""
+        delay = FIRST_DELAY
+        while True:
+            before = self.connections
+            try:
+                await self._session()
+            except Unwanted as goodbye:
+                self._on_unwanted(str(goodbye))
+                return
+            except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError, ValueError) as error:
+                print(f"link: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            delay = FIRST_DELAY if self.connections > before else min(LAST_DELAY, delay * 2)
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+    async def everything_safe(self) -> None:
+        """Returns when the server has acknowledged all there is: for days if it is away."""
+        self.kick()
+        while not self._streams.all_safe():
+            self._acked.clear()
+            try:
+                await asyncio.wait_for(self._acked.wait(), 1.0)
+            except TimeoutError:
+                continue
+
+    async def _session(self) -> None:
+        headers = {"Authorization": f"Bearer {self._launch.token}"}
+        try:
+            async with connect(
+                self._address(),
+                additional_headers=headers,
+                compression=None,
+                max_size=None,
+                proxy=None,
+                open_timeout=_ANSWER_TIMEOUT,
+                close_timeout=1.0,
+            ) as socket_:
+                await self._talk(socket_)
+        except InvalidStatus as refusal:
+            if refusal.response.status_code == GONE_HTTP:
+                raise Unwanted("the server answered that this attempt is gone") from refusal
+            raise
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code == GONE_CLOSE:
+                raise Unwanted(closed.rcvd.reason or "the server closed this attempt") from closed
+            raise
+
+    def _address(self) -> str:
+        """The server may have come back on another port: its file says where it is now."""
+        path = urlsplit(self._launch.server)
+        try:
+            url = urlsplit(str(json.loads(Path(self._launch.server_file or "").read_bytes())["url"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return self._launch.server
+        scheme = "wss" if url.scheme == "https" else "ws"
+        return urlunsplit((scheme, url.netloc, path.path, path.query, ""))
+
+    async def _talk(self, connection: ClientConnection) -> None:
+        hello = Hello(self._launch.attempt_id, PROTOCOL, socket.gethostname(), os.getpid())
+        await connection.send(encode(hello))
+        welcome = decode_down(_bytes(await asyncio.wait_for(connection.recv(), _ANSWER_TIMEOUT)))
+        if isinstance(welcome, Bye):
+            raise Unwanted(welcome.text)
+        if not isinstance(welcome, Welcome):
+            raise ValueError(f"expected a welcome, got {type(welcome).__name__}")
+        self._streams.resume(welcome.offsets)
+        self.connections += 1
+        self._on_order(welcome.order)
+        sending = asyncio.create_task(self._send(connection))
+        try:
+            async for message in connection:
+                self._take(_bytes(message))
+            # Closed in good order, perhaps with the code that means goodbye.
+            if connection.close_code == GONE_CLOSE:
+                raise Unwanted(connection.close_reason or "the server closed this attempt")
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    def _take(self, message: bytes) -> None:
+        match decode_down(message):
+            case Order() as order:
+                self._on_order(order)
+            case Ack(stream=name, offset=offset):
+                self._streams.acknowledge(name, offset)
+                self._acked.set()
+                self._work.set()
+            case Bye(text=text):
+                raise Unwanted(text)
+            case Welcome():
+                raise ValueError("a second welcome")
+
+    async def _send(self, connection: ClientConnection) -> None:
+        shown: Progress | None = None
+        shown_at = looked_at = 0.0
+        while True:
+            now = time.monotonic()
+            if now - looked_at >= DISCOVER_EVERY:
+                self._streams.discover()
+                looked_at = now
+            progress = self._progress()
+            news = shown is None or msgspec.structs.replace(progress, at=shown.at) != shown
+            if now - shown_at >= (PROGRESS_EVERY if news else HEARTBEAT_EVERY):
+                await connection.send(encode(progress))
+                shown, shown_at = progress, now
+            if not await self._ship(connection):
+                self._work.clear()
+                try:
+                    await asyncio.wait_for(self._work.wait(), LOOK_EVERY)
+                except TimeoutError:
+                    continue
+
+    async def _ship(self, connection: ClientConnection) -> bool:
+        """One chunk of each stream. False when there was nothing to ship."""
+        shipped = False
+        for stream in self._streams.all():
+            if (piece := stream.take()) is not None:
+                offset, data = piece
+                await connection.send(encode(Data(stream.name, offset, data)))
+                shipped = True
+        return shipped
+
+
+def _bytes(message: str | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.encode()
