@@ -1,0 +1,326 @@
+"""One method per endpoint of /api/v1, each returning the shapes of wire/api.py."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from whistlestop.client.stream import Message, follow
+from whistlestop.client.transport import Query, Transport, quoted
+from whistlestop.domain.errors import NotFound, ServerUnreachable, WhistleError
+from whistlestop.wire import api
+
+Shaped = TypeVar("Shaped", bound=BaseModel)
+Verb = Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
+
+UPLOAD_TIMEOUT = 600.0
+_ITEMS = TypeAdapter(list[dict[str, Any]])
+TOPICS = ("run", "events", "logs", "progress", "metrics")
+
+
+class Client:
+    """Talks to one server. RUN arguments are an id, `#number`, number or unique name."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._transport = Transport(url, token, timeout=timeout, environ=environ)
+
+    @property
+    def url(self) -> str:
+        return self._transport.place.url
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- runs --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        spec: str | None = None,
+        *,
+        workflow: str | None = None,
+        sets: Sequence[str] = (),
+        bundle: str | None = None,
+        in_place: str | None = None,
+        env: Mapping[str, str] | None = None,
+        commit: str | None = None,
+        dirty: bool | None = None,
+        note: str = "",
+        key: str | None = None,
+    ) -> api.RunView:
+        body = api.Submit(
+            spec=spec,
+            workflow=workflow,
+            set=list(sets),
+            bundle=bundle,
+            in_place=in_place,
+            env=dict(env or {}),
+            commit=commit,
+            dirty=dirty,
+            note=note,
+            key=key or uuid4().hex,
+        )
+        try:
+            return self._post(api.RunView, "/runs", body)
+        except ServerUnreachable as unreachable:
+            if "broke" not in unreachable.text:
+                raise
+            return self._post(api.RunView, "/runs", body)  # the key makes it the same run
+
+    def check(self, spec: str, sets: Sequence[str] = ()) -> api.Checked:
+        return self._post(api.Checked, "/check", api.CheckBody(spec=spec, set=list(sets)))
+
+    def runs(
+        self,
+        *,
+        status: Sequence[str] = (),
+        project: str | None = None,
+        search: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> api.RunPage:
+        query = {"status": list(status), "project": project, "search": search, "sort": sort, "limit": limit}
+        return self._get(api.RunPage, "/runs", {**query, "after": after})
+
+    def all_runs(
+        self,
+        *,
+        status: Sequence[str] = (),
+        project: str | None = None,
+        search: str | None = None,
+        sort: str | None = None,
+    ) -> Iterator[api.RunView]:
+        """Every page, one run after the other."""
+        after: str | None = None
+        while True:
+            page = self.runs(status=status, project=project, search=search, sort=sort, limit=500, after=after)
+            yield from page.runs
+            after = page.next
+            if not after:
+                return
+
+    def run(self, run: str) -> api.RunView:
+        return self._get(api.RunView, f"/runs/{quoted(run)}")
+
+    def stop(self, run: str, *, phase: str | None = None, note: str = "") -> api.Done:
+        return self._verb(run, "stop", api.StopBody(phase=phase, note=note))
+
+    def pause(self, run: str, *, checkpoint: Literal["save", "latest"] = "save", note: str = "") -> api.Done:
+        return self._verb(run, "pause", api.PauseBody(checkpoint=checkpoint, note=note))
+
+    def resume(self, run: str, *, from_start: bool = False, note: str = "") -> api.Done:
+        return self._verb(run, "resume", api.ResumeBody(from_start=from_start, note=note))
+
+    def kill(self, run: str, *, grace_s: float | None = None, note: str = "") -> api.Done:
+        return self._verb(run, "kill", api.KillBody(grace_s=grace_s, note=note))
+
+    def cancel(self, run: str, *, grace_s: float | None = None, note: str = "") -> api.Done:
+        return self._verb(run, "cancel", api.KillBody(grace_s=grace_s, note=note))
+
+    def rerun(self, run: str, *, sets: Sequence[str] = (), note: str = "") -> api.RunView:
+        return self._post(api.RunView, f"/runs/{quoted(run)}/rerun", api.RerunBody(set=list(sets), note=note))
+
+    def continue_run(
+        self,
+        run: str,
+        *,
+        step: int | None = None,
+        phase: str | None = None,
+        sets: Sequence[str] = (),
+        note: str = "",
+    ) -> api.RunView:
+        body = api.ContinueBody(step=step, phase=phase, set=list(sets), note=note)
+        return self._post(api.RunView, f"/runs/{quoted(run)}/continue", body)
+
+    def note(self, run: str, note: str) -> api.RunView:
+        return self._send(api.RunView, "PATCH", f"/runs/{quoted(run)}", api.NoteBody(note=note))
+
+    def delete(self, run: str) -> api.Done:
+        return self._send(api.Done, "DELETE", f"/runs/{quoted(run)}", None)
+
+    def bulk(
+        self,
+        verb: Verb,
+        *,
+        runs: Sequence[str] = (),
+        status: Sequence[api.RunStatus] = (),
+        project: str | None = None,
+        search: str | None = None,
+        everything: bool = False,
+        note: str = "",
+    ) -> api.BulkDone:
+        body = api.BulkBody(
+            verb=verb,
+            runs=list(runs),
+            status=list(status),
+            project=project,
+            search=search,
+            everything=everything,
+            note=note,
+        )
+        return self._post(api.BulkDone, "/bulk", body)
+
+    # --- what a run says ---------------------------------------------------------------------------------------
+
+    def events(
+        self, run: str, *, after: int = 0, limit: int | None = None, scope: str | None = None
+    ) -> list[api.EventView]:
+        query = {"after": after, "limit": limit, "scope": scope}
+        return self._list(api.EventView, f"/runs/{quoted(run)}/events", query)
+
+    def logs(
+        self,
+        run: str,
+        *,
+        phase: str | None = None,
+        attempt: int | None = None,
+        grep: str | None = None,
+        level: str | None = None,
+        tail: int | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> api.LogPage:
+        query = {"phase": phase, "attempt": attempt, "grep": grep, "level": level, "tail": tail}
+        return self._get(api.LogPage, f"/runs/{quoted(run)}/logs", {**query, "after": after, "limit": limit})
+
+    def metrics(self, run: str, names: Sequence[str] = (), *, after: str | None = None) -> api.MetricsView:
+        query = {"name": list(names), "after": after}
+        return self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query)
+
+    def checkpoints(self, run: str) -> list[api.CheckpointView]:
+        return self._list(api.CheckpointView, f"/runs/{quoted(run)}/checkpoints")
+
+    def stream(
+        self,
+        run: str,
+        topics: Sequence[str] = TOPICS,
+        *,
+        last_id: str | None = None,
+        give_up_after: float = 300.0,
+    ) -> Iterator[Message]:
+        """Everything live about one run until it has ended; server restarts are survived."""
+        return follow(
+            self._transport,
+            f"/runs/{quoted(run)}/stream",
+            query={"topics": ",".join(topics)},
+            last_id=last_id,
+            give_up_after=give_up_after,
+        )
+
+    def stream_all(self, *, last_id: str | None = None, give_up_after: float = 300.0) -> Iterator[Message]:
+        return follow(self._transport, "/stream", last_id=last_id, give_up_after=give_up_after)
+
+    # --- bundles, workflows ------------------------------------------------------------------------------------
+
+    def has_bundle(self, digest: str) -> bool:
+        try:
+            self._transport.request("HEAD", f"/bundles/{quoted(digest)}")
+        except NotFound:
+            return False
+        return True
+
+    def upload_bundle(self, digest: str, path: Path) -> api.BundleView:
+        with path.open("rb") as tar:
+            response = self._transport.request(
+                "PUT", f"/bundles/{quoted(digest)}", body=tar, json=False, timeout=UPLOAD_TIMEOUT
+            )
+        return self._read(api.BundleView, response.content)
+
+    def save_workflow(self, name: str, spec: str, *, note: str = "") -> api.WorkflowView:
+        body = api.WorkflowBody(spec=spec, note=note)
+        return self._send(api.WorkflowView, "PUT", f"/workflows/{quoted(name)}", body)
+
+    def workflows(self) -> list[api.WorkflowView]:
+        return self._list(api.WorkflowView, "/workflows")
+
+    def workflow(self, name: str, version: int | None = None) -> api.WorkflowView:
+        return self._get(api.WorkflowView, f"/workflows/{quoted(name)}", {"version": version})
+
+    def workflow_versions(self, name: str) -> list[api.WorkflowView]:
+        return self._list(api.WorkflowView, f"/workflows/{quoted(name)}/versions")
+
+    # --- the server itself -------------------------------------------------------------------------------------
+
+    def whoami(self) -> api.WhoView:
+        return self._get(api.WhoView, "/whoami")
+
+    def queue(self) -> list[api.RunView]:
+        return self._list(api.RunView, "/queue")
+
+    def pools(self) -> list[api.PoolView]:
+        return self._list(api.PoolView, "/pools")
+
+    def set_pool(self, name: str, *, price: float | None = None, slots: int | None = None) -> api.PoolView:
+        body = api.PoolBody(price=price, slots=slots)
+        return self._send(api.PoolView, "PATCH", f"/pools/{quoted(name)}", body)
+
+    def tokens(self) -> list[api.TokenView]:
+        return self._list(api.TokenView, "/tokens")
+
+    def create_token(self, name: str, role: api.Role = "member") -> api.TokenView:
+        return self._post(api.TokenView, "/tokens", api.TokenBody(name=name, role=role))
+
+    def revoke_token(self, token_id: str) -> None:
+        self._transport.request("DELETE", f"/tokens/{quoted(token_id)}")
+
+    def secrets(self) -> list[api.SecretView]:
+        return self._list(api.SecretView, "/secrets")
+
+    def set_secret(self, name: str, value: str) -> None:
+        body = api.SecretBody(value=value)
+        self._transport.request("PUT", f"/secrets/{quoted(name)}", body=body.model_dump_json())
+
+    def delete_secret(self, name: str) -> None:
+        self._transport.request("DELETE", f"/secrets/{quoted(name)}")
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _verb(self, run: str, verb: str, body: BaseModel) -> api.Done:
+        return self._post(api.Done, f"/runs/{quoted(run)}/{verb}", body)
+
+    def _get(self, shape: type[Shaped], path: str, query: Query | None = None) -> Shaped:
+        return self._read(shape, self._transport.request("GET", path, query=query).content)
+
+    def _list(self, shape: type[Shaped], path: str, query: Query | None = None) -> list[Shaped]:
+        content = self._transport.request("GET", path, query=query).content
+        try:
+            return [shape.model_validate(item, extra="ignore") for item in _ITEMS.validate_json(content)]
+        except ValidationError as error:
+            raise self._not_understood(error) from error
+
+    def _post(self, shape: type[Shaped], path: str, body: BaseModel) -> Shaped:
+        return self._send(shape, "POST", path, body)
+
+    def _send(self, shape: type[Shaped], method: str, path: str, body: BaseModel | None) -> Shaped:
+        text = body.model_dump_json() if body is not None else None
+        return self._read(shape, self._transport.request(method, path, body=text).content)
+
+    def _read(self, shape: type[Shaped], content: bytes) -> Shaped:
+        try:
+            return shape.model_validate_json(content, extra="ignore")  # a newer server may say more
+        except ValidationError as error:
+            raise self._not_understood(error) from error
+
+    def _not_understood(self, error: ValidationError) -> WhistleError:
+        return WhistleError(
+            f"The answer of {self.url} was not understood ({error.error_count()} differences).",
+            hint="server and client may be of different versions: compare with `whistle version`",
+        )

@@ -1,0 +1,93 @@
+"""A stream outlives the server: nothing is lost, nothing comes twice."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.client.conftest import Canned
+
+from whistlestop.client.stream import Message, follow, lines_of, parse
+from whistlestop.client.transport import Transport
+from whistlestop.domain.errors import NotFound, ServerUnreachable
+
+
+def sse(*numbers: int, end: bool = False, tail: str = "") -> str:
+    text = "".join(f"event: log\nid: {n}\ndata: {json.dumps({'n': n})}\n\n" for n in numbers)
+    return text + ("event: end\ndata: {}\n\n" if end else "") + tail
+
+
+class Time:
+    """A clock that moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def transport(canned: Canned) -> Iterator[Transport]:
+    transport = Transport(canned.url, "t", environ={})
+    yield transport
+    transport.close()
+
+
+def read(transport: Transport, time: Time, give_up_after: float = 30.0) -> list[int]:
+    messages = follow(
+        transport,
+        "/runs/1/stream",
+        query={"topics": "logs"},
+        clock=time.clock,
+        sleep=time.sleep,
+        give_up_after=give_up_after,
+    )
+    return [message.data["n"] for message in messages]
+
+
+def test_a_stream_ends_with_its_end(canned: Canned, transport: Transport) -> None:
+    canned.says(200, sse(1, 2, 3, end=True), "text/event-stream")
+    assert read(transport, Time()) == [1, 2, 3]
+    assert canned.seen[0][1] == "/api/v1/runs/1/stream?topics=logs"
+
+
+def test_a_restart_in_mid_stream_loses_and_doubles_nothing(canned: Canned, transport: Transport) -> None:
+    canned.says(200, sse(1, 2, tail='event: log\nid: 3\ndata: {"n": 3'), "text/event-stream")
+    canned.says(503, "starting", "text/plain")
+    canned.says(200, ": hello\n\n" + sse(3, 4, end=True), "text/event-stream")
+    assert read(transport, Time()) == [1, 2, 3, 4]
+    assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "2", "2"]
+
+
+def test_it_gives_up_after_the_time_that_was_set(canned: Canned, transport: Transport) -> None:
+    canned.says(200, sse(1), "text/event-stream")
+    for _ in range(50):
+        canned.says(503, "", "text/plain")
+    time = Time()
+    with pytest.raises(ServerUnreachable):
+        read(transport, time, give_up_after=20.0)
+    assert 20.0 <= time.now < 25.0
+    assert time.slept == sorted(time.slept), "it waits longer and longer"
+
+
+def test_an_error_of_the_server_is_not_tried_again(canned: Canned, transport: Transport) -> None:
+    canned.says(404, json.dumps({"title": "x", "status": 404, "code": "not_found", "detail": "No run 1."}))
+    with pytest.raises(NotFound, match="No run 1"):
+        read(transport, Time())
+
+
+def test_the_format_is_read_as_the_standard_says() -> None:
+    lines = [": comment", "", "event: a", "data: 1", "", "id: 7", "data:[1,", "data: 2]", "retry: 5", "", "data: 3"]
+    assert list(parse(lines)) == [None, Message("a", None, 1), Message("message", "7", [1, 2])]
+
+
+def test_only_line_feeds_end_a_line() -> None:
+    text = 'data: "a\u2028b\x85c"\r\n\ndata: é\n'.encode()
+    for size in (1, 2, 5, 100):
+        chunks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert list(lines_of(chunks)) == ['data: "a\u2028b\x85c"', "", "data: é"]
