@@ -1,0 +1,56 @@
+"""Whistlestop: start, watch, stop gracefully, pause, resume, kill and finish ML training runs.
+
+    import whistlestop
+
+    with whistlestop.run("mnist", every="5 minutes") as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(total=10_000, per_epoch=500):
+            run.log(loss=train_one_batch(step))
+
+Names are loaded when they are first used: importing this costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from whistlestop.client import Client
+    from whistlestop.sdk.parts import RestoreFailed
+    from whistlestop.sdk.run import Killed, Paused, Run, run
+    from whistlestop.sdk.saver import Restored
+    from whistlestop.sdk.step import Step
+
+__all__ = ["Client", "Killed", "Paused", "RestoreFailed", "Restored", "Run", "Step", "input", "run"]
+
+_HOMES = {
+    "Client": "whistlestop.client",
+    "Killed": "whistlestop.sdk.run",
+    "Paused": "whistlestop.sdk.run",
+    "RestoreFailed": "whistlestop.sdk.parts",
+    "Restored": "whistlestop.sdk.saver",
+    "Run": "whistlestop.sdk.run",
+    "Step": "whistlestop.sdk.step",
+    "run": "whistlestop.sdk.run",
+}
+
+
+def input(phase: str) -> "Path":
+    """The directory with the checkpoint that an earlier phase left; for task phases, which have no loop."""
+    from whistlestop.sdk.settings import input_of, read_inputs
+
+    return input_of(read_inputs(), phase)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'whistlestop' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,467 @@
+"""The loop: `with whistlestop.run() as run: for step in run.steps(1000): …`. The same with a server and without."""
+
+import atexit
+import math
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from whistlestop.blobs.checkpoints import Checkpoint
+from whistlestop.channel.layout import EXIT_PAUSED, Loop, ProgramStage, Word
+from whistlestop.domain.errors import BadRequest
+from whistlestop.domain.reasons import STOP_SAYS, StopReason
+from whistlestop.domain.stops import Stop
+from whistlestop.sdk.attachment import Attachment
+from whistlestop.sdk.cadence import AnyOf, read_cadence
+from whistlestop.sdk.interrupts import Interrupts
+from whistlestop.sdk.parts import Part, part_of
+from whistlestop.sdk.place import FINISHED, find_place
+from whistlestop.sdk.saver import Restored, Saver
+from whistlestop.sdk.settings import Settings, input_of
+from whistlestop.sdk.step import Step, step_type
+
+EXIT_KILLED = 137
+_RETRY_SAVE_SECONDS = 5.0  # a pause whose save failed trains on and tries again
+
+# Numbers, not enum members, in the loop: an attribute of a class costs as much as the load itself.
+_STOP_LEVEL = int(Word.STOP_LEVEL)
+_PREEMPT_DEADLINE = int(Word.PREEMPT_DEADLINE)
+_CHECKPOINT_NOW = int(Word.CHECKPOINT_NOW)
+_STEP = int(Word.STEP)
+_EPOCH = int(Word.EPOCH)
+_BATCH = int(Word.BATCH)
+_PROGRESS_AT = int(Word.PROGRESS_AT)
+
+_time = time.time
+
+
+class Paused(SystemExit):
+    """Saved and left: not the end of training. A BaseException, so that `except Exception` lets it through."""
+
+
+class Killed(SystemExit):
+    """Left at the boundary without saving."""
+
+
+class Run:
+    """One training. Made by `whistlestop.run()`; used as a context manager."""
+
+    def __init__(self, settings: Settings, *, checkpoints: Path | None, resume: str, cadence: AnyOf, keep: int):
+        self.name = settings.name
+        self.inputs = settings.inputs
+        self.summary: dict[str, Any] = {}  # told to the server when the run ends
+        self._settings = settings
+        self._checkpoints = checkpoints
+        self._resume = resume
+        self._cadence = cadence
+        self._keep = keep
+        self._attachment = Attachment()
+        self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
+        self._saver: Saver | None = None
+        self._restored: Restored | None = None
+        self._restore_done = False
+        self._parts: dict[str, Part] = {}
+        self._started = False
+        self._closed = False
+        self._looping = False
+        self._step = 0  # index of the step that runs
+        self._total: int | None = None
+        self._per_epoch: int | None = None
+        self._check_at: float = 0  # the loop looks closer from this step on; -1: at once
+        self._save_step: float = math.inf
+        self._save_time: float = math.inf
+        self._saves_seen = 0
+        self._save_asked = False
+        self._finish: tuple[StopReason, str] | None = None
+        self._points = self._attachment.points
+
+    # The public face.
+
+    def track(self, **parts: Any) -> None:
+        """Save these with every checkpoint and load them on resume: anything with state_dict and load_state_dict,
+        random generators, dicts and lists (filled in place)."""
+        for name, thing in parts.items():
+            self._add_part(name, part_of(name, thing))
+
+    def saves(self, *, save: Callable[[], Any], load: Callable[[Any], None], name: str = "state") -> None:
+        """Track something by two functions: `save()` returns what pickle can store, `load(state)` takes it back."""
+        self._add_part(name, Part(save, load))
+
+    def restore(self) -> Restored | None:
+        """Load the checkpoint to go on from into the tracked parts; `steps` does it if nobody has."""
+        if not self._restore_done:
+            self._start()
+            self._restored = self._open_saver().restore()
+            self._restore_done = True
+            if self._restored is not None:
+                self._step = self._restored.step
+                self._attachment.progress[Word.RESUMED_STEP] = self._restored.step
+                self._attachment.progress[Word.STEP] = self._restored.step
+                self._attachment.say(f"{self.name}: going on at step {self._restored.step} from {self._restored.path}")
+        return self._restored
+
+    def steps(self, total: int | None = None, per_epoch: int | None = None) -> Iterator[Step]:
+        """The steps that are left, from the restored one on. Ends after `total`, or when a stop has come."""
+        if self._looping:
+            raise BadRequest("steps() was called twice; a run has one loop")
+        if (total is not None and total < 0) or (per_epoch is not None and per_epoch < 1):
+            raise BadRequest(f"steps(total={total}, per_epoch={per_epoch}): expected positive numbers")
+        self._looping = True
+        self._start()
+        self.restore()
+        return self._loop(total, per_epoch)
+
+    def log(self, **scalars: Any) -> None:
+        """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
+        try:
+            self._points(self._step, _time(), scalars)
+        except Exception:
+            self._log_slowly(scalars)
+
+    def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> Checkpoint | None:
+        """Save; inside the loop the present step counts as done, so call it behind its work. `now=False`: at the
+        next boundary. `files` are added as they are: name in the checkpoint -> file or directory."""
+        self._start()
+        if not now:
+            self._save_asked = True
+            self._wake()
+            return None
+        inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
+        step = self._step + 1 if inside else self._step
+        return self._save(step, "asked by the program", files={k: Path(v) for k, v in (files or {}).items()})
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Mark an evaluation on the timeline. Long ones may look at `should_stop`."""
+        self._start()
+        progress = self._attachment.progress
+        stage = progress[Word.STAGE]
+        progress[Word.EVALUATIONS] += 1
+        progress[Word.STAGE] = ProgramStage.EVALUATING
+        self._attachment.tell({"kind": "evaluation", "step": int(self._step)})
+        try:
+            yield
+        finally:
+            progress[Word.STAGE] = stage
+
+    @property
+    def should_stop(self) -> bool:
+        """The loop will end, or be left, at its next boundary."""
+        orders = self._attachment.orders
+        return bool(orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE] or self._interrupts.seen or self._finish)
+
+    def finish(self, reason: str = "custom", text: str | None = None) -> None:
+        """End the loop at the next boundary and keep the result. `reason` is one of StopReason, or free words."""
+        known = next((each for each in StopReason if each.value == reason), StopReason.CUSTOM)
+        self._finish = known, text or (STOP_SAYS[known] if known.value == reason else reason)
+        self._wake()
+
+    def input(self, phase: str) -> Path:
+        """The directory with the checkpoint that an earlier phase left."""
+        return input_of(self.inputs, phase)
+
+    def __enter__(self) -> "Run":
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+    # Beginning and end.
+
+    def _start(self) -> None:
+        if self._started:
+            return
+        self._started = True
+        self._attachment.attach(self._settings)
+        self._points = self._attachment.points
+        self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
+        self._interrupts.second_ends = not self._attachment.attached
+        self._interrupts.install()
+        _open_runs.add(self)
+        atexit.register(self._end_at_exit)
+        if self._settings.stop_when.strip() not in ("", "[]"):
+            self._attachment.warn("stop_when is not carried out by this version of the SDK")
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._end_at_exit)
+        progress = self._attachment.progress
+        left = progress[Word.LOOP] == Loop.LEFT
+        if left and error is not None:
+            # The loop was not left by `break` but by this error: a crash in the middle, not an end.
+            progress[Word.LOOP] = Loop.INSIDE
+            progress[Word.STEP] = self._step - 1
+        elif left:
+            self._save_last(self._step, "the loop was left")
+            self._tell_reason(StopReason.CUSTOM, "the program left its loop")
+        if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
+            self._mark_finished()
+        if self.summary:
+            self._attachment.tell({"kind": "summary", "values": _plain(self.summary)})
+        self._interrupts.restore()
+        self._attachment.close()
+        self._points = self._attachment.points
+        _open_runs.discard(self)
+
+    def _end_at_exit(self) -> None:
+        """For programs without the `with` block. `last_value` is the error that is ending the program, if any."""
+        self._end(getattr(sys, "last_value", None))
+
+    def _open_saver(self) -> Saver:
+        if self._saver is None:
+            place = find_place(self._settings, checkpoints=self._checkpoints, resume=self._resume)
+            for note in place.notes:
+                self._attachment.warn(note)
+            self._saver = Saver(place, self._attachment, rank=self._settings.rank, keep=self._keep)
+            self._saver.parts = self._parts
+        return self._saver
+
+    def _add_part(self, name: str, part: Part) -> None:
+        if self._restore_done:
+            raise BadRequest(f"{name} is tracked too late: the checkpoint has been loaded without it")
+        if not name.isidentifier() or name in self._parts:
+            raise BadRequest(f"{name!r} is tracked twice, or is not a plain name")
+        self._parts[name] = part
+
+    def _mark_finished(self) -> None:
+        place = self._saver.place if self._saver else None
+        if place is None or not place.standalone or self._settings.rank != 0:
+            return
+        try:
+            (place.store.root / place.phase / FINISHED).touch()
+        except OSError as error:
+            self._attachment.warn(f"the end of this training could not be noted: {error}")
+
+    # The loop.
+
+    def _loop(self, total: int | None, per_epoch: int | None) -> Iterator[Step]:
+        make = step_type(total=total, per_epoch=per_epoch)
+        orders = self._attachment.orders.words
+        words, doubles = self._attachment.progress.words, self._attachment.progress.doubles
+        index = self._step
+        epoch, batch = divmod(index, per_epoch) if per_epoch else (0, 0)
+        self._begin_loop(total, per_epoch, epoch, batch)
+        while True:
+            if (
+                index >= self._check_at
+                or orders[_STOP_LEVEL]
+                or orders[_PREEMPT_DEADLINE]
+                or orders[_CHECKPOINT_NOW] != self._saves_seen
+                or doubles[_PROGRESS_AT] >= self._save_time
+            ) and self._boundary(index):
+                return
+            try:
+                yield make(index)
+            except GeneratorExit:
+                # `break`, or an error in the loop's body: only the end of the `with` block can tell.
+                words[_STEP] = self._step = index + 1
+                words[Word.LOOP] = Loop.LEFT
+                words[Word.STAGE] = ProgramStage.FINISHING
+                raise
+            index += 1
+            self._step = index
+            words[_STEP] = index
+            doubles[_PROGRESS_AT] = _time()
+            if per_epoch:
+                batch += 1
+                if batch == per_epoch:
+                    batch = 0
+                    epoch += 1
+                    words[_EPOCH] = epoch
+                words[_BATCH] = batch
+
+    def _begin_loop(self, total: int | None, per_epoch: int | None, epoch: int, batch: int) -> None:
+        self._total, self._per_epoch = total, per_epoch
+        progress = self._attachment.progress
+        now = time.time()
+        progress[Word.TOTAL] = total or 0
+        progress[Word.BATCHES] = per_epoch or 0
+        progress[Word.EPOCH], progress[Word.BATCH] = epoch, batch
+        progress.set_seconds(Word.PROGRESS_AT, now)
+        progress.set_seconds(Word.LOOP_STARTED_AT, now)
+        progress[Word.STAGE] = ProgramStage.TRAINING
+        progress[Word.LOOP] = Loop.INSIDE
+        self._interrupts.install()
+        self._plan(self._step)
+
+    def _boundary(self, step: int) -> bool:
+        """Between two steps, when something may be due. True: the loop ends here. Leaves by Paused or Killed."""
+        orders, progress = self._attachment.orders, self._attachment.progress
+        level = orders[Word.STOP_LEVEL]
+        interrupted = self._interrupts.seen > 0
+        progress[Word.ACK_SEQ] = orders[Word.STOP_SEQ]
+        asked = orders[Word.CHECKPOINT_NOW]
+        if level >= Stop.KILL:
+            raise Killed(EXIT_KILLED)
+        if self._total is not None and step >= self._total:
+            return self._finish_loop(step)
+        if step >= orders[Word.STOP_AT_STEP]:  # ranks agree on a step; 0 = here
+            if level == Stop.FINISH_PHASE or self._finish or (interrupted and not self._attachment.attached):
+                return self._stop_loop(step)
+            # A signal that nobody ordered: the machine is going, or somebody else wants us gone. Not a result.
+            if level or orders[Word.PREEMPT_DEADLINE] or interrupted:
+                self._pause_loop(step, level=level, interrupted=interrupted)
+        due = step >= self._save_step or time.time() >= self._save_time
+        if due or asked != self._saves_seen or self._save_asked:
+            self._saves_seen = asked
+            self._save_asked = False
+            if self._open_saver().saved_step != step:
+                self._save(step, "on its cadence" if due else "on request")
+        self._plan(step)
+        return False
+
+    def _finish_loop(self, step: int) -> bool:
+        self._save_last(step, "all steps done")
+        self._tell_reason(StopReason.COMPLETED, f"all {step} steps done")
+        return self._leave_loop(Loop.FINISHED)
+
+    def _stop_loop(self, step: int) -> bool:
+        self._save_last(step, "stopped")
+        if self._finish:
+            self._tell_reason(*self._finish)
+        elif not self._attachment.attached:
+            self._attachment.say(f"{self.name}: stopped at step {step}; start it again to go on from there")
+        return self._leave_loop(Loop.STOPPED)
+
+    def _pause_loop(self, step: int, *, level: int, interrupted: bool) -> None:
+        saver = self._open_saver()
+        wanted = not self._attachment.orders[Word.PAUSE_LATEST]
+        if wanted and step > self._first_step() and saver.saved_step != step:
+            if time.time() < saver.failed_at + _RETRY_SAVE_SECONDS and not interrupted:
+                return
+            saved = self._save(step, "paused" if level else "the capacity is being reclaimed")
+            # A pause has time: it is the ladder that ends it. A reclaimed machine has none.
+            if saved is None and level and not interrupted and self._settings.rank == 0:
+                return
+        self._attachment.progress[Word.LOOP] = Loop.PAUSED
+        raise Paused(EXIT_PAUSED)
+
+    def _leave_loop(self, loop: Loop) -> bool:
+        progress = self._attachment.progress
+        progress[Word.STAGE] = ProgramStage.FINISHING
+        progress[Word.LOOP] = loop
+        if not self._attachment.attached:
+            self._interrupts.restore()  # behind the loop Ctrl-C is the user's again
+        return True
+
+    def _plan(self, step: int) -> None:
+        """When to look closer next. The flag is read last: a signal may come while this is being worked out."""
+        self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
+        saver = self._open_saver()
+        if self._save_time == math.inf or saver.saved_step == step or saver.failed_at > 0:
+            self._save_time = self._cadence.next_time(time.time(), save_seconds=saver.save_seconds)
+        self._check_at = min(self._save_step, math.inf if self._total is None else self._total)
+        if self._interrupts.seen or self._finish or self._save_asked:
+            self._check_at = -1
+
+    def _wake(self) -> None:
+        self._check_at = -1
+
+    def _first_step(self) -> int:
+        return self._restored.step if self._restored else 0
+
+    # Saving and telling.
+
+    def _save_last(self, step: int, why: str) -> None:
+        """The phase's result, unless that very checkpoint is there already."""
+        saver = self._open_saver()
+        start = saver.place.start
+        here = start is not None and start.path.parent == saver.place.store.root / saver.place.phase
+        if saver.saved_step != step and not (here and step == self._first_step()):
+            self._save(step, why)
+
+    def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> Checkpoint | None:
+        metrics = self._attachment.metrics.latest() if self._attachment.metrics else {}
+        meta = {
+            "epoch": step // self._per_epoch if self._per_epoch else 0,
+            "total": self._total,
+            "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
+        }
+        return self._open_saver().save(int(step), why=why, meta=meta, files=files)
+
+    def _tell_reason(self, reason: StopReason, text: str) -> None:
+        self._attachment.tell(
+            {"kind": "stop_reasons", "reasons": [{"reason": reason.value, "decisive": True, "text": text}]}
+        )
+
+    def _log_slowly(self, scalars: Mapping[str, Any]) -> None:
+        """A value that is no number: keep the others, say which one once."""
+        good: dict[str, float] = {}
+        for name, value in scalars.items():
+            try:
+                good[str(name)] = float(value)
+            except Exception:
+                self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
+        try:
+            if good:
+                self._points(int(self._step), time.time(), good)
+        except Exception as error:
+            self._attachment.say(f"metrics can't be written: {error!r}")
+
+
+_open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Loader workers and the like: the channel is the parent's, and terminate() must end them."""
+    for run in list(_open_runs):
+        run._interrupts.restore()
+        run._attachment.abandon()
+        run._points = run._attachment.points
+        run._closed = True
+        atexit.unregister(run._end_at_exit)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def run(
+    name: str | None = None,
+    *,
+    checkpoints: str | os.PathLike[str] | None = None,
+    resume: str = "auto",
+    every: str | int | Iterable[str] | None = None,
+    keep: int = 3,
+) -> Run:
+    """A training that can be stopped, paused and resumed, with a server or without.
+
+    `every` says when to save ("500 steps", "10 minutes, 1 epoch"); the spec's word wins over it. Without a server:
+    `checkpoints` is where they go, `keep` how many stay, and `resume` is "auto", "must" or "never".
+    """
+    if resume not in ("auto", "must", "never"):
+        raise BadRequest(f"resume={resume!r}: expected 'auto', 'must' or 'never'")
+    settings = Settings.read(name)
+    return Run(
+        settings,
+        checkpoints=Path(checkpoints) if checkpoints is not None else None,
+        resume=resume,
+        cadence=read_cadence(settings.every or every),
+        keep=keep,
+    )
+
+
+def _plain(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON can carry them; what is neither number, truth value nor text is told as text."""
+    plain: dict[str, Any] = {}
+    for name, value in summary.items():
+        if value is None or isinstance(value, str | bool | int):
+            plain[str(name)] = value
+            continue
+        try:
+            number = float(value)
+            plain[str(name)] = number if math.isfinite(number) else str(number)
+        except Exception:
+            plain[str(name)] = str(value)
+    return plain

@@ -1,0 +1,88 @@
+"""What the environment tells the program: the runner sets it, nobody else has to."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from whistlestop.channel import layout
+from whistlestop.domain.errors import NotFound
+
+STANDALONE_ROOT = "whistle-checkpoints"
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str  # of the run
+    phase: str | None  # None: no runner has given one
+    rank: int
+    channel: Path | None  # None: standalone
+    checkpoints: Path | None
+    restore: Path | None
+    attempt_id: str | None
+    attempt_number: int | None
+    every: str | None
+    stop_when: str
+    inputs: Mapping[str, Path]
+
+    @classmethod
+    def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
+        env = os.environ if env is None else env
+        number = env.get(layout.ENV_ATTEMPT_NUMBER, "")
+        rank = env.get("RANK", "")
+        return cls(
+            name=env.get(layout.ENV_RUN_NAME) or name or _script_name(),
+            phase=env.get(layout.ENV_PHASE) or None,
+            rank=int(rank) if rank.isdecimal() else 0,
+            channel=_path(env, layout.ENV_CHANNEL),
+            checkpoints=_path(env, layout.ENV_CHECKPOINTS),
+            restore=_path(env, layout.ENV_RESTORE),
+            attempt_id=env.get(layout.ENV_ATTEMPT) or None,
+            attempt_number=int(number) if number.isdecimal() else None,
+            every=env.get(layout.ENV_EVERY) or None,
+            stop_when=env.get(layout.ENV_STOP_WHEN) or "[]",
+            inputs=read_inputs(env),
+        )
+
+
+def read_inputs(env: Mapping[str, str] | None = None) -> Mapping[str, Path]:
+    """Directories of earlier phases' checkpoints, by the phase's name in small letters, `-` as `_`."""
+    env = os.environ if env is None else env
+    return {
+        _key(variable.removeprefix(layout.ENV_INPUT)): Path(value)
+        for variable, value in env.items()
+        if variable.startswith(layout.ENV_INPUT) and value
+    }
+
+
+def input_of(inputs: Mapping[str, Path], phase: str) -> Path:
+    """The directory that phase `phase` left. NotFound says what there is instead."""
+    try:
+        return inputs[_key(phase)]
+    except KeyError:
+        given = ", ".join(sorted(inputs)) or "none"
+        raise NotFound(
+            f"there is no input from phase {phase!r}; given: {given}",
+            hint=f"name it under `needs`, or set {layout.ENV_INPUT}{_key(phase).upper()} to run it by hand",
+        ) from None
+
+
+def safe_name(name: str) -> str:
+    """The run's name as the name of a directory."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+
+
+def _key(phase: str) -> str:
+    return phase.lower().replace("-", "_")
+
+
+def _path(env: Mapping[str, str], variable: str) -> Path | None:
+    value = env.get(variable)
+    return Path(value) if value else None
+
+
+def _script_name() -> str:
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+    return script if script and not script.startswith("-") else "run"
