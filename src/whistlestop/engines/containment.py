@@ -76,6 +76,14 @@ class Tree:
         found = (processes.read(pid) for pid in cgroups.members(self.group))
         return [process for process in found if process is not None and process.alive]
 
+    def kill_at_once(self) -> int:
+        """The first blow, without waiting: microseconds where there is a cgroup. `end` does the rest."""
+        if self.group is None:
+            return 0
+        count = len(cgroups.members(self.group))
+        cgroups.kill(self.group)
+        return count
+
     def end(self, timeout: float = 10.0) -> Gone:
         """Kill everything and return when it is proven gone, or after `timeout` with what is held in the kernel."""
         deadline = time.monotonic() + timeout

@@ -97,7 +97,7 @@ def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "id": checkpoint.id,
         "step": checkpoint.step,
-        "attempt": checkpoint.attempt_id,
+        "attempt": checkpoint.attempt_number,
         "path": str(checkpoint.path),
         "bytes": checkpoint.bytes,
         "files": len(checkpoint.files),

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from whistlestop.engines import processes
+from whistlestop.engines.attempt_files import BEGAN, LAUNCH, write
 
 if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
-
-LAUNCH, LOCK, BEGAN, DONE = "launch.json", "lock", "began", "done"
 
 
 def read_launch(directory: Path) -> "Launch":
@@ -37,11 +36,5 @@ def mark_began(directory: Path, *, group: Path | None) -> None:
     """Who runs this attempt, and in which cgroup: for whoever has to end it when we can't."""
     own = processes.read(os.getpid())
     assert own is not None
-    write(directory / BEGAN, {"pid": own.pid, "start": own.start, "group": str(group) if group else None})
-
-
-def write(path: Path, value: object) -> None:
-    """Whole or not at all."""
-    making = path.with_name(f".{path.name}.{os.getpid()}")
-    making.write_text(json.dumps(value))
-    os.replace(making, path)
+    began = {"pid": own.pid, "start": own.start, "group": str(group) if group else None}
+    write(directory / BEGAN, json.dumps(began).encode())

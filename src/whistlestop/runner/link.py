@@ -59,7 +59,7 @@ class Link:
 
     async def run(self) -> None:
         """Connect, ship, reconnect, until cancelled or unwanted."""
-        delay = FIRST_DELAY
+        delay, said = FIRST_DELAY, ""
         while True:
             before = self.connections
             try:
@@ -68,7 +68,8 @@ class Link:
                 self._on_unwanted(str(goodbye))
                 return
             except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError, ValueError) as error:
-                print(f"link: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                if (text := f"link: {type(error).__name__}: {error}") != said:  # for days, if it is away for days
+                    print(said := text, file=sys.stderr, flush=True)
             delay = FIRST_DELAY if self.connections > before else min(LAST_DELAY, delay * 2)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 

@@ -1,6 +1,5 @@
 """The attempt's log: the program's two output streams and the runner's own words, stamped, bounded, on disk."""
 
-import fcntl
 import os
 import select
 import threading
@@ -14,7 +13,6 @@ from whistlestop.wire.frames import LogLine, pack_record
 TAIL_LINES = 1000  # kept from behind the limit: how a program died is told by its last words
 TAIL_BYTES = 4 << 20
 _READ = 1 << 20
-_PIPE = 1 << 20  # a program that prints in bursts is not held up by our reading
 
 
 class LogBook:
@@ -141,11 +139,3 @@ class Capture:
         for name, lines in self._lines.items():
             self._book.add(name, lines.finish(), now)
         os.close(self._wake_read)
-
-
-def widen(fd: int) -> None:
-    """A pipe of 1 MiB instead of 64 KiB, where the system lets us."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
-    except OSError:
-        pass

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,6 +78,19 @@ def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable
     return Prepared(env, workdir / launch.cwd, path, step, identity, aside)
 
 
+def try_prepare(
+    launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable[[], bool] = lambda: False
+) -> Prepared | CannotStart:
+    """The same, with the problem as a value. Whatever goes wrong here must end as a reason, not as a dead runner."""
+    try:
+        return prepare(launch, secrets, cancelled=cancelled)
+    except CannotStart as problem:
+        return problem
+    except Exception as error:
+        print(f"prepare: {error!r}", file=sys.stderr, flush=True)
+        return CannotStart("prepare_failed", f"Preparing failed: {error!r}")
+
+
 def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | None) -> dict[str, str]:
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     env.update(launch.env)
@@ -113,7 +127,7 @@ def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> tuple[str, int, 
         found = _newest(_store(launch), launch.phase, aside)
         if found is not None:
             return found
-    if launch.must_restore or aside:
+    if aside or (launch.must_restore and launch.restore_from is None):
         whys = " ".join(f"{each.path}: {each.why}." for each in aside)
         raise CannotStart(
             "checkpoint_unusable",
@@ -122,18 +136,7 @@ def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> tuple[str, int, 
         )
     if launch.restore_from is None:
         return None
-    from whistlestop.blobs.checkpoints import Damaged
-
-    store = _store(launch)
-    try:
-        checkpoint = store.load(Path(launch.restore_from))
-        store.verify(checkpoint)
-    except Damaged as error:
-        raise CannotStart(
-            "checkpoint_unusable",
-            f"The checkpoint to continue from, {launch.restore_from}, can't be used: {error.text}",
-        ) from error
-    return str(checkpoint.path), checkpoint.step, checkpoint.id
+    return _verified(launch, launch.restore_from)
 
 
 def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
@@ -141,15 +144,33 @@ def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
     env = {}
     for wanted in launch.inputs:
         damaged: list[Aside] = []
+        variable = layout.ENV_INPUT + re.sub(r"[^A-Z0-9]", "_", wanted.phase.upper())
+        if wanted.path is not None:
+            env[variable] = _verified(launch, wanted.path)[0]
+            continue
         found = _newest(_store(launch), wanted.phase, damaged)
         aside += damaged
         if found is not None:
-            env[layout.ENV_INPUT + re.sub(r"[^A-Z0-9]", "_", wanted.phase.upper())] = found[0]
+            env[variable] = found[0]
         elif damaged:
             raise CannotStart(
                 "checkpoint_unusable", f"No checkpoint of phase {wanted.phase} can be used: {damaged[0].why}"
             )
     return env
+
+
+def _verified(launch: "Launch", directory: str) -> tuple[str, int, str]:
+    from whistlestop.blobs.checkpoints import Damaged
+
+    store = _store(launch)
+    try:
+        checkpoint = store.load(Path(directory))
+        store.verify(checkpoint)
+    except Damaged as error:
+        raise CannotStart(
+            "checkpoint_unusable", f"The checkpoint to start from, {directory}, can't be used: {error.text}"
+        ) from error
+    return str(checkpoint.path), checkpoint.step, checkpoint.id
 
 
 def _newest(store: "CheckpointStore", phase: str, aside: list[Aside]) -> tuple[str, int, str] | None:

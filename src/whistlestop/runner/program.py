@@ -1,6 +1,8 @@
 """The user's program as a process: forked before the runner has threads, let go when everything is prepared."""
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from whistlestop.engines.containment import Reaper, Tree
 
 NOT_STARTED = 127
 _ASIDE = 100
+_PIPE = 1 << 20  # a program that prints in bursts is not held up by our reading
 _RESTORED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -35,6 +38,9 @@ class Program:
     def fork(cls, tree: Tree, reaper: Reaper) -> "Program":
         """A process in its own session and in the tree, that waits. The caller must have no threads yet."""
         go, error, out, err = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+        for pipe in (out, err):
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE)
         pid = os.fork()
         if pid == 0:
             _become_program(tree, go=go, error=error, out=out[1], err=err[1])

@@ -1,0 +1,127 @@
+"""`python -m whistlestop.runner DIRECTORY`: one attempt, from its launch.json to its `done` file.
+
+The imports here are few on purpose: the program is started first, everything else is loaded while it runs.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whistlestop.channel.layout import CONTROL_FILE
+from whistlestop.engines.attempt_files import LOCK, read_began
+from whistlestop.engines.containment import Reaper, Tree, become_subreaper
+from whistlestop.runner import launching
+from whistlestop.runner.prepare import CannotStart, Prepared, is_quick, try_prepare
+from whistlestop.runner.program import NotStarted, Program
+
+if TYPE_CHECKING:
+    from whistlestop.channel.control import Control
+    from whistlestop.runner.events import Events
+    from whistlestop.wire.launch import Launch
+
+
+def main(arguments: list[str]) -> int:
+    directory = Path(arguments[0])
+    if not _hold_lock(directory, arguments):
+        return 0  # another runner has it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody can make sense of it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)
+    os.chdir("/")
+    launch = launching.read_launch(directory)
+    secrets = launching.read_secrets()
+    if "--salvage" in arguments:
+        _salvage(launch, directory)
+    else:
+        _supervise(launch, directory, secrets, walk="--walk" in arguments)
+    sys.stderr.flush()
+    os._exit(0)  # threads that still read or hash have nothing left to say
+
+
+def _hold_lock(directory: Path, arguments: list[str]) -> bool:
+    """The engine has locked it for us, or we lock it ourselves. Held until this process is gone, however it goes."""
+    given = [int(each.removeprefix("--lock=")) for each in arguments if each.startswith("--lock=")]
+    fd = given[0] if given else os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    os.set_inheritable(fd, False)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, walk: bool) -> None:
+    tree = Tree.create(launch.attempt_id, walk=walk)
+    launching.mark_began(directory, group=tree.group)
+    become_subreaper()
+    reaper = Reaper()
+    program = Program.fork(tree, reaper)
+    from whistlestop.channel.control import Control
+    from whistlestop.runner.events import Events
+    from whistlestop.runner.recordfile import RecordFile
+
+    events = Events(RecordFile.open(directory / "runner"))
+    events.tell("preparing", "The code is laid out and a checkpoint is looked for.")
+    (directory / CONTROL_FILE).unlink(missing_ok=True)
+    control = Control.create(directory / CONTROL_FILE)
+    ready = _start_quickly(launch, secrets, program) if is_quick(launch) else None
+    _go_on(launch, tree, reaper, control, events, program, secrets, ready)
+
+
+def _start_quickly(launch: "Launch", secrets: dict[str, str], program: Program) -> Prepared | CannotStart:
+    ready = try_prepare(launch, secrets)
+    if isinstance(ready, CannotStart):
+        return ready
+    try:
+        program.start(launch.command, env=ready.env, cwd=ready.cwd)
+    except NotStarted as problem:
+        return CannotStart("command_not_found", str(problem))
+    return ready
+
+
+def _go_on(
+    launch: "Launch",
+    tree: Tree,
+    reaper: Reaper,
+    control: "Control",
+    events: "Events",
+    program: Program,
+    secrets: dict[str, str],
+    prepared: Prepared | CannotStart | None,
+) -> None:
+    import asyncio
+
+    from whistlestop.runner.supervise import Supervisor
+
+    sys.setswitchinterval(0.001)  # an order must not wait behind a log flood in another thread
+    supervisor = Supervisor(
+        launch,
+        tree=tree,
+        reaper=reaper,
+        control=control,
+        events=events,
+        program=program,
+        secrets=secrets,
+        prepared=prepared,
+    )
+    asyncio.run(supervisor.run())
+
+
+def _salvage(launch: "Launch", directory: Path) -> None:
+    import asyncio
+
+    from whistlestop.runner.salvage import salvage
+
+    began = read_began(directory)
+    group = Path(began.group) if began is not None and began.group else None
+    launching.mark_began(directory, group=group)
+    tree = Tree(launch.attempt_id, group=group, root=os.getpid())
+    asyncio.run(salvage(launch, tree))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""Listening to what the SDK tells in its event journals: saved checkpoints and why it stopped."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from whistlestop.channel.journal import JournalDamaged, JournalReader, parse
+from whistlestop.channel.layout import Kind
+
+_EVENTS = re.compile(r"(events-\w+)\.\d{6,}\.journal")
+
+
+class Hearing:
+    def __init__(self, directory: Path, *, announce: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._announce = announce
+        self._readers: dict[str, tuple[JournalReader, int]] = {}
+        self._deaf: set[str] = set()
+        self._looks = 0
+        self.stop_reasons: list[dict[str, Any]] = []
+
+    def listen(self) -> None:
+        """Everything told since the last time."""
+        if self._looks % 10 == 0 or not self._readers:
+            self._discover()
+        self._looks += 1
+        for prefix, (reader, offset) in list(self._readers.items()):
+            try:
+                while data := reader.read(offset):
+                    offset += len(data)
+                    for record in parse(data):
+                        if record.kind == Kind.EVENT:
+                            self._hear(record.event())
+            except JournalDamaged as error:
+                print(f"{prefix}: {error.text}", file=sys.stderr, flush=True)
+                self._deaf.add(prefix)
+                del self._readers[prefix]
+                continue
+            self._readers[prefix] = (reader, offset)
+
+    def _discover(self) -> None:
+        for path in self._directory.iterdir():
+            match = _EVENTS.fullmatch(path.name)
+            if match is not None and match[1] not in self._readers and match[1] not in self._deaf:
+                self._readers[match[1]] = (JournalReader(self._directory, match[1]), 0)
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        match event:
+            case {"kind": "checkpoint", "dir": str(directory)}:
+                self._announce(directory)
+            case {"kind": "stop_reasons", "reasons": list(reasons)}:
+                self.stop_reasons = [each for each in reasons if isinstance(each, dict)]
+            case _:
+                pass

@@ -1,0 +1,118 @@
+"""After a runner that died: its tree is ended and proven gone, what it left is shipped, and its end is reported."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.channel.control import Control, ControlUnusable
+from whistlestop.channel.layout import CONTROL_FILE
+from whistlestop.domain.reasons import EndReason
+from whistlestop.domain.states import Stage
+from whistlestop.engines.containment import Gone, Tree
+from whistlestop.runner import progress
+from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner.events import Events
+from whistlestop.runner.hearing import Hearing
+from whistlestop.runner.link import Link
+from whistlestop.runner.logs import LogBook
+from whistlestop.runner.recordfile import RecordFile
+from whistlestop.runner.streams import Streams
+from whistlestop.runner.supervise import PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
+from whistlestop.wire.frames import Order, Progress, decode_event
+
+if TYPE_CHECKING:
+    from whistlestop.wire.launch import Launch
+
+
+async def salvage(launch: "Launch", tree: Tree) -> None:
+    directory = Path(launch.directory)
+    logs, runner = RecordFile.open(directory / "logs"), RecordFile.open(directory / "runner")
+    events = Events(runner)
+    events.begin_writing()
+    gone = await _end_tree(tree, events)
+    control = _control(directory)
+    last = runner.last()
+    if last is None or decode_event(last).kind != "ended":
+        book = LogBook(logs, limit=launch.log_limit)
+        book.say(f"the runner died; {gone.ended} processes ended, proven gone")
+        await asyncio.to_thread(_report, launch, control, events, gone)
+    while not events.flush():
+        await asyncio.sleep(1.0)
+    link = Link(
+        launch,
+        Streams(directory, logs=logs, runner=runner),
+        on_order=_nothing_to_do,
+        on_unwanted=lambda text: print(f"salvage: {text}", file=sys.stderr),
+        progress=lambda: _progress(control),
+    )
+    running = asyncio.create_task(link.run())
+    shipped = asyncio.create_task(link.everything_safe())
+    await asyncio.wait({running, shipped}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (running, shipped):
+        task.cancel()
+    await asyncio.gather(running, shipped, return_exceptions=True)
+    await leave(directory)
+
+
+async def _end_tree(tree: Tree, events: Events) -> Gone:
+    total = 0
+    while True:
+        gone = await asyncio.to_thread(tree.end, PROOF_SECONDS)
+        total += gone.ended
+        if not gone.held:
+            tree.remove()
+            return gone._replace(ended=total)
+        pids = ", ".join(str(held.pid) for held in gone.held)
+        events.tell("notice", f"Processes {pids} can't be ended: they hang in the kernel ({gone.held[0].where}).")
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def _report(launch: "Launch", control: Control | None, events: Events, gone: Gone) -> None:
+    keeper = CheckpointKeeper(
+        CheckpointStore(Path(launch.checkpoints)),
+        launch.phase,
+        keep=sys.maxsize,  # whoever comes next has a better view of what may go
+        protected=(),
+        tell=events.tell,
+    )
+    keeper.start()
+    hearing = Hearing(Path(launch.directory), announce=keeper.announce)
+    hearing.listen()
+    keeper.finish()
+    words = f"the runner died without a word; {gone.ended} processes were found and ended"
+    known: dict[str, Any] = (
+        progress.last_words(control)
+        if control is not None
+        else {"last_step": None, "total": 0, "epoch": 0, "loop": "none"}
+    )
+    events.tell(
+        "ended",
+        ended_sentence(EndReason.RUNNER_LOST, words),
+        **known,
+        reason=EndReason.RUNNER_LOST.value,
+        exit_code=None,
+        signal=None,
+        evidence=words,
+        stop_reasons=hearing.stop_reasons,
+        gone_at=gone.at,
+        saved_step=keeper.saved_step,
+    )
+
+
+def _control(directory: Path) -> Control | None:
+    try:
+        return Control.open(directory / CONTROL_FILE)
+    except (OSError, ControlUnusable):
+        return None
+
+
+def _progress(control: Control | None) -> Progress:
+    if control is None:
+        return Progress(at=0.0, stage=Stage.ENDING.value)
+    return progress.read(control, task=False, started=True, stopping=False, ending=True)
+
+
+def _nothing_to_do(order: Order) -> None:
+    """Whatever is asked for: the program is gone already."""

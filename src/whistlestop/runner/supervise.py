@@ -1,0 +1,376 @@
+"""The main flow of an attempt: prepare, start, carry out requests, end, prove, report, ship, leave."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.channel.control import Control
+from whistlestop.channel.journal import JournalWriter
+from whistlestop.channel.layout import Loop, Word
+from whistlestop.domain.reasons import EndReason
+from whistlestop.domain.stops import Stop
+from whistlestop.engines.attempt_files import DONE, write
+from whistlestop.engines.containment import Gone, Reaper, Tree
+from whistlestop.runner import progress
+from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner.climb import Climber
+from whistlestop.runner.events import Events
+from whistlestop.runner.exit import Ending, classify, evidence
+from whistlestop.runner.hearing import Hearing
+from whistlestop.runner.ladder import Times
+from whistlestop.runner.lines import Secrets
+from whistlestop.runner.link import Link
+from whistlestop.runner.logs import Capture, LogBook
+from whistlestop.runner.memory import oom_kills
+from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
+from whistlestop.runner.program import NotStarted, Program
+from whistlestop.runner.recordfile import RecordFile
+from whistlestop.runner.samples import Sampler
+from whistlestop.runner.streams import Streams
+from whistlestop.wire.frames import Order, Progress
+
+if TYPE_CHECKING:
+    from whistlestop.wire.launch import Launch
+
+PREEMPT_GRACE = "WHISTLE_PREEMPT_GRACE"  # seconds between the notice and the end of the host
+TICK = 0.1
+DRAIN_SECONDS = 2.0
+PROOF_SECONDS = 10.0  # for one try; what hangs in the kernel is tried again for as long as it takes
+RETRY_SECONDS = 5.0
+
+
+class Supervisor:
+    def __init__(
+        self,
+        launch: "Launch",
+        *,
+        tree: Tree,
+        reaper: Reaper,
+        control: Control,
+        events: Events,
+        program: Program,
+        secrets: Mapping[str, str],
+        prepared: Prepared | CannotStart | None,
+    ) -> None:
+        self._launch = launch
+        self._directory = Path(launch.directory)
+        self._tree, self._reaper, self._control, self._program = tree, reaper, control, program
+        self._secrets = secrets
+        self._prepared = prepared
+        self._events = events
+        self._killed = 0  # processes that our kill ended
+        self._killing: asyncio.Task[Gone] | None = None
+        self._exited = asyncio.Event()
+        self._cancelled = threading.Event()  # ends preparing
+        self._preempted = self._unwanted = self._over = False
+        self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
+
+    async def run(self) -> None:
+        """Returns when the server has everything, or wants nothing more."""
+        self._set_up()
+        link = asyncio.create_task(self._link.run())
+        ticking = asyncio.create_task(self._tick())
+        cannot: CannotStart | None = None
+        try:
+            await self._start()
+            await self._exited.wait()
+        except CannotStart as problem:
+            cannot = problem
+        await self._finish(cannot)
+        ticking.cancel()
+        if not self._unwanted:
+            shipped = asyncio.create_task(self._link.everything_safe())
+            await asyncio.wait({shipped, link}, return_when=asyncio.FIRST_COMPLETED)
+            shipped.cancel()
+        link.cancel()
+        await asyncio.gather(link, ticking, return_exceptions=True)
+        await leave(self._directory)
+
+    def _set_up(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        logs = RecordFile.open(self._directory / "logs")
+        self._book = LogBook(logs, limit=self._launch.log_limit)
+        self._events.begin_writing()
+        self._link = Link(
+            self._launch,
+            Streams(self._directory, logs=logs, runner=self._events.file),
+            on_order=self._on_order,
+            on_unwanted=self._on_unwanted,
+            progress=self._progress,
+        )
+        self._climber = Climber(
+            self._control,
+            Times.of(self._launch.ladder),
+            task=self._launch.kind == "task",
+            tell=self._tell,
+            kill=self._kill,
+        )
+        self._keeper = CheckpointKeeper(
+            CheckpointStore(Path(self._launch.checkpoints)),
+            self._launch.phase,
+            keep=self._launch.checkpoint_keep,
+            protected=self._launch.checkpoint_protected,
+            tell=self._tell_from_thread,
+        )
+        self._hearing = Hearing(self._directory, announce=self._keeper.announce)
+        self._capture = Capture(self._book, Secrets(self._secrets.values()))
+        self._sampler = Sampler(
+            self._tree,
+            JournalWriter(self._directory, "metrics-sys"),
+            every=self._launch.sample_every,
+            slots=self._launch.slots,
+            step=lambda: self._control[Word.STEP],
+        )
+        self._oom_before = oom_kills(self._tree.group)
+        self._loop.add_signal_handler(signal.SIGTERM, self._on_preempted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    async def _start(self) -> None:
+        """The program runs when this returns. CannotStart otherwise."""
+        if self._prepared is None:
+            preparing = asyncio.create_task(asyncio.to_thread(self._prepare))
+            halted = asyncio.create_task(asyncio.to_thread(self._cancelled.wait))
+            await asyncio.wait({preparing, halted}, return_when=asyncio.FIRST_COMPLETED)
+            if self._cancelled.is_set():
+                raise CannotStart(self._cut_short(), "The program had not been started yet.")
+            self._cancelled.set()
+            self._prepared = await preparing
+        if isinstance(self._prepared, CannotStart):
+            raise self._prepared
+        ready = self._prepared
+        for path, why in ready.aside:
+            self._tell("checkpoint_set_aside", f"A checkpoint can't be used: {why}", path=path, why=why)
+        if self._program.started_at is None:
+            start_program(self._program, self._launch, ready)
+        if ready.restored_id is not None:
+            self._keeper.protected.add(ready.restored_id)
+        self._capture.start(out=self._program.out, err=self._program.err)
+        self._loop.add_reader(self._program.pidfd, self._on_exit)
+        since = "from the start" if ready.restored_step is None else f"from step {ready.restored_step}"
+        self._tell(
+            "program_started",
+            f"The program was started {since}: {' '.join(self._launch.command)}",
+            pid=self._program.pid,
+            restored_step=ready.restored_step,
+            restored_from=ready.restored_from,
+        )
+        self._climber.started(self._program)
+        if self._launch.time_limit is not None:
+            self._loop.call_later(max(0.0, self._launch.time_limit), self._on_time_limit)
+        self._keeper.start()
+        self._sampler.start()
+
+    def _prepare(self) -> Prepared | CannotStart:
+        return try_prepare(self._launch, self._secrets, cancelled=self._cancelled.is_set)
+
+    def _cut_short(self) -> EndReason:
+        if self._climber.stop is Stop.KILL or self._unwanted:
+            return EndReason.KILLED
+        return EndReason.PAUSED if self._climber.stop is Stop.PAUSE else EndReason.PREEMPTED
+
+    def _on_order(self, order: Order) -> None:
+        if order.protected is not None:
+            self._keeper.protected |= set(order.protected)
+        # What comes behind the program's own end did not cause it.
+        if self._exited.is_set() or self._over or not self._climber.take(order):
+            return
+        if self._program.started_at is None and self._climber.stop >= Stop.PAUSE:
+            self._cancelled.set()
+
+    def _on_time_limit(self) -> None:
+        if not self._over:
+            self._climber.take(
+                Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=self._launch.limit_reason), own_limit=True
+            )
+
+    def _on_preempted(self) -> None:
+        """SIGTERM to the runner: the host goes. The loop saves; a program without the SDK gets the same signal."""
+        if self._preempted or self._over:
+            return
+        self._preempted = True
+        grace = float(os.environ.get(PREEMPT_GRACE, "25"))
+        self._control.set_seconds(Word.PREEMPT_DEADLINE, time.time() + grace)
+        self._tell("notice", f"The capacity will be taken back in {grace:.0f} s: the program was asked to save.")
+        if self._program.started_at is None:
+            self._cancelled.set()
+        elif not self._control[Word.ATTACHED]:
+            self._program.signal(signal.SIGTERM)
+        self._loop.call_later(grace, self._kill)
+
+    def _on_unwanted(self, text: str) -> None:
+        self._unwanted = True
+        self._book.say(f"the server wants nothing more of this attempt: {text}")
+        self._cancelled.set()
+        self._kill()
+
+    def _on_exit(self) -> None:
+        self._loop.remove_reader(self._program.pidfd)
+        self._exited.set()
+
+    def _kill(self) -> None:
+        """Now, whatever it is doing. The proof is taken in a thread."""
+        if self._killing is None and not self._over:
+            self._killed = self._tree.kill_at_once()
+            self._killing = asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
+
+    async def _tick(self) -> None:
+        while True:
+            self._reaper.reap()
+            self._events.flush()
+            self._hearing.listen()
+            for word, kind in list(self._words.items()):
+                if self._control[word]:
+                    del self._words[word]
+                    self._tell(kind, _MOMENTS[kind])
+                    self._climber.go_on()
+            await asyncio.sleep(TICK)
+
+    async def _finish(self, cannot: CannotStart | None) -> None:
+        """From the program's end to the `ended` event: nothing is reported before it is proven."""
+        status = self._program.status() if cannot is None else None
+        self._climber.ended()
+        gone = await self._prove_gone(started=cannot is None)
+        self._over = True
+        await asyncio.to_thread(self._settle, cannot is None)
+        self._hearing.listen()
+        if self._book.dropped_lines:
+            self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
+                       lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
+        self._tell_end(status, cannot, gone)
+        while not self._events.flush():
+            await asyncio.sleep(1.0)
+
+    async def _prove_gone(self, *, started: bool) -> Gone:
+        killed = await self._killing if self._killing is not None else None
+        said: set[int] = set()
+        while True:
+            gone = await asyncio.to_thread(self._tree.end, PROOF_SECONDS)
+            self._reaper.reap()
+            if not gone.held:
+                break
+            for held in gone.held:
+                if held.pid not in said:
+                    said.add(held.pid)
+                    self._tell("notice", f"Process {held.pid} can't be ended: it hangs in the kernel ({held.where}). "
+                               "Its slots stay taken until it lets go.", pid=held.pid)  # fmt: skip
+            await asyncio.sleep(RETRY_SECONDS)
+        if killed is not None:
+            self._book.say(f"killed: {max(self._killed, killed.ended) + gone.ended} processes ended, proven gone")
+        elif gone.ended and started:
+            self._tell("leftovers", f"{gone.ended} processes outlived the program and were ended.", count=gone.ended)
+        self._tree.remove()
+        return gone
+
+    def _settle(self, ran: bool) -> None:
+        """Output drained, checkpoints judged, samples stopped. In a thread: each may take a while."""
+        if not ran:
+            return
+        self._sampler.stop()
+        if not self._capture.stop(DRAIN_SECONDS):
+            self._book.say("somebody outside of the run still holds its output open; the rest was not waited for")
+        self._book.close()
+        self._keeper.finish()
+
+    def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
+        control = self._control
+        code = os.waitstatus_to_exitcode(status) if status is not None else None
+        ending = Ending(
+            exit_code=code if code is None or code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            stop=self._climber.stop,
+            rung=self._climber.rung,
+            loop=Loop(control[Word.LOOP]),
+            attached=bool(control[Word.ATTACHED]),
+            saved=self._keeper.saved_step is not None,
+            preempted=self._preempted,
+            out_of_memory=oom_kills(self._tree.group) > self._oom_before,
+            time_limit=self._climber.own_limit,
+            task=self._launch.kind == "task",
+        )
+        if cannot is not None:
+            reason, words = EndReason(cannot.reason), cannot.text
+        else:
+            reason = EndReason.KILLED if self._unwanted else classify(ending)
+            words = evidence(ending, reason, exception=self._book.last_exception)
+        self._tell(
+            "ended",
+            ended_sentence(reason, words),
+            **progress.last_words(control),
+            reason=reason.value,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            evidence=words,
+            stop_reasons=self._stop_reasons(reason),
+            gone_at=gone.at,
+            saved_step=self._keeper.saved_step,
+        )
+
+    def _stop_reasons(self, reason: EndReason) -> list[dict[str, Any]]:
+        """The program's own account; where it has none, the request that was carried out."""
+        if self._hearing.stop_reasons or reason is not EndReason.STOPPED:
+            return self._hearing.stop_reasons
+        text = f"asked by {self._climber.actor}" if self._climber.actor else ""
+        return [{"reason": self._climber.reason, "decisive": True, "text": text}]
+
+    def _progress(self) -> Progress:
+        return progress.read(
+            self._control,
+            task=self._launch.kind == "task",
+            started=self._program.started_at is not None,
+            stopping=self._climber.stop is not Stop.NONE,
+            ending=self._exited.is_set(),
+        )
+
+    def _tell(self, kind: str, text: str, **data: Any) -> None:
+        self._events.tell(kind, text, **data)
+        if kind in _SAID_ALOUD:
+            self._book.say(text)
+        self._link.kick()
+
+    def _tell_from_thread(self, kind: str, text: str, **data: Any) -> None:
+        """Blocks until it is told: `ended` must not overtake it."""
+        done = threading.Event()
+
+        def tell() -> None:
+            self._tell(kind, text, **data)
+            done.set()
+
+        self._loop.call_soon_threadsafe(tell)
+        done.wait()
+
+
+_SAID_ALOUD = {"program_started", "order_seen", "rung", "leftovers", "notice", "ended", "checkpoint_set_aside"}
+_MOMENTS = {"attached": "The program has attached.", "training": "The program has reached its loop."}
+
+
+def start_program(program: Program, launch: "Launch", ready: Prepared) -> None:
+    try:
+        program.start(launch.command, env=ready.env, cwd=ready.cwd)
+    except NotStarted as problem:
+        raise CannotStart(EndReason.COMMAND_NOT_FOUND, str(problem)) from problem
+
+
+def ended_sentence(reason: EndReason, words: str) -> str:
+    from whistlestop.domain.reasons import OUTCOMES
+
+    return f"Ended: {OUTCOMES[reason].says} ({words})."
+
+
+async def leave(directory: Path) -> None:
+    """The last file: whoever finds it knows that everything is at the server. Tried until the disk takes it."""
+    while True:
+        try:
+            write(directory / DONE, str(time.time()).encode())
+            return
+        except FileNotFoundError:
+            return  # the directory itself was removed: nobody is going to look
+        except OSError as error:
+            print(f"runner: {error}", file=sys.stderr, flush=True)
+            await asyncio.sleep(1.0)
