@@ -55,7 +55,7 @@ def store(context: Context, attempt: Row, frame: Data) -> int:
         if frame.stream == "logs":
             taken, count = _logs(connection, attempt.id, records, fresh)
         elif frame.stream.startswith("metrics-"):
-            taken, count = _metrics(connection, attempt.id, frame.stream, records, fresh)
+            taken, count = _metrics(connection, attempt.id, frame.stream, fresh)
         elif frame.stream.startswith("events-"):
             taken, count = _sdk_events(context, connection, attempt, fresh)
         elif frame.stream == "runner":
@@ -110,7 +110,8 @@ def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes)
     return taken, len(bodies)
 
 
-def _metrics(connection: sa.Connection, attempt_id: str, stream: str, records: int, data: bytes) -> tuple[int, int]:
+def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) -> tuple[int, int]:
+    _, records = streams.position(connection, attempt_id, streams.ALL_METRICS)
     shapes = metrics.shapes(connection, attempt_id, stream)
     rows: dict[int, list[tuple[int, int, float, Sequence[float]]]] = defaultdict(list)
     count = 0
@@ -132,6 +133,7 @@ def _metrics(connection: sa.Connection, attempt_id: str, stream: str, records: i
             points[_series(stream, name)].append(metrics.Points(numbers, steps, times, table[:, column]))
     if points:
         metrics.append(connection, attempt_id, {name: metrics.in_order(parts) for name, parts in points.items()})
+    streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=0, records=records + count)
     return len(data), count
 
 

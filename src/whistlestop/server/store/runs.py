@@ -102,7 +102,7 @@ def positions(connection: sa.Connection, rows: Sequence[Row]) -> list[int]:
     return [order.get(row.id, 1) for row in rows]
 
 
-def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+def queue(connection: sa.Connection, *, now: float, limit: int, skip: int = 0) -> Sequence[sa.Row[*tuple[Any, ...]]]:
     """Pending phases of runs that nobody has asked to stop, in the queue's order, with what they need."""
     query = (
         sa.select(
@@ -123,6 +123,7 @@ def queue(connection: sa.Connection, *, now: float, limit: int) -> Sequence[sa.R
         )
         .order_by(runs.c.priority.desc(), runs.c.number, phases.c.ordinal)
         .limit(limit)
+        .offset(skip)
     )
     return connection.execute(query).all()
 

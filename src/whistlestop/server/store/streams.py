@@ -6,9 +6,13 @@ import sqlalchemy as sa
 
 from whistlestop.server.store.schema import streams
 
+ALL_METRICS = "metrics*"  # counts the records of all metric streams of an attempt: one cursor serves them all
+
 
 def offsets(connection: sa.Connection, attempt_id: str) -> dict[str, int]:
-    query = sa.select(streams.c.stream, streams.c.offset).where(streams.c.attempt_id == attempt_id)
+    query = sa.select(streams.c.stream, streams.c.offset).where(
+        streams.c.attempt_id == attempt_id, streams.c.stream != ALL_METRICS
+    )
     return {row.stream: row.offset for row in connection.execute(query)}
 
 

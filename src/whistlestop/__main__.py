@@ -1,0 +1,5 @@
+"""`python -m whistlestop` is `whistle`."""
+
+from whistlestop.cli.main import main
+
+main()

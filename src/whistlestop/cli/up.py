@@ -1,0 +1,118 @@
+"""`whistle up`: the server, in the foreground, until Ctrl-C or SIGTERM. Runs go on without it."""
+
+import dataclasses
+import json as json_text
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def up(
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="port; 0 takes any free one (default 7333)")] = None,
+    data: Annotated[Path | None, typer.Option(help="directory that holds everything (default WHISTLE_DATA)")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="slots of this machine (default: its GPUs, else its cores)")
+    ] = None,
+    price: Annotated[float, typer.Option(min=0, help="credits per slot-hour, at first start")] = 1.0,
+    db: Annotated[str | None, typer.Option(help="database URL (default: SQLite in the data directory)")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="a further name under which people reach this server")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="submit this spec once the server is up, and follow it")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON value when the server is up")] = False,
+) -> None:
+    """Start the server."""
+    from whistlestop.client.discovery import data_dir
+    from whistlestop.domain.errors import Refused
+    from whistlestop.server.app import Server
+    from whistlestop.server.services.settings import Settings, default_slots
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for noisy in ("alembic", "uvicorn"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    settings = Settings(
+        data=(data or data_dir()).resolve(),
+        host=host,
+        port=7333 if port is None else port,
+        slots=slots or default_slots(),
+        price=price,
+        db=db,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+    server = Server(settings)
+    try:
+        server.__enter__()
+    except Refused as error:
+        if port is not None or "can't listen" not in error.text:
+            raise
+        # Nobody asked for 7333 by name; the CLI finds the server by its file, not by its port.
+        server = Server(dataclasses.replace(settings, port=0))
+        server.__enter__()
+    try:
+        _say_hello(server.url, settings.data, settings.slots, as_json=json)
+        follower = _Follower(run, server.url, server.token) if run is not None else None
+        if follower:
+            follower.start()
+        server.serve()
+        if follower:
+            follower.stop()
+    finally:
+        server.__exit__(None, None, None)
+    if not json:
+        _say_goodbye(settings.data, follower.number if follower else None)
+
+
+class _Follower(threading.Thread):
+    """Submits the spec and shows it while the server runs in the main thread."""
+
+    def __init__(self, spec: Path, url: str, token: str) -> None:
+        super().__init__(name="follower", daemon=True)
+        self.spec, self.url, self.token = spec, url, token
+        self.number: int | None = None
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        from whistlestop.cli import failures
+        from whistlestop.cli.submitting import submit_file
+        from whistlestop.cli.watch import watch_run
+        from whistlestop.client import Client
+
+        try:
+            with Client(self.url, self.token) as client:
+                view = submit_file(client, self.spec)
+                self.number = view.number
+                watch_run(client, view.id, stopped=self._stopped.is_set)
+                if not self._stopped.is_set():
+                    print(f"\nRun #{view.number} is over. The server stays up; Ctrl-C ends it.", flush=True)
+        except Exception as error:
+            if not self._stopped.is_set():
+                failures.report(error, as_json=False)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(timeout=5)
+
+
+def _say_hello(url: str, data: Path, slots: int, *, as_json: bool) -> None:
+    if as_json:
+        print(json_text.dumps({"url": url, "data": str(data), "slots": slots, "pid": os.getpid()}), flush=True)
+        return
+    print(f"Whistlestop is up at {url} with {slots} slot{'s' if slots != 1 else ''}; data in {data}")
+    print("The CLI on this machine finds it by itself: whistle ls. Ctrl-C ends the server; runs go on.\n", flush=True)
+
+
+def _say_goodbye(data: Path, number: int | None) -> None:
+    where = f"whistle up --data {data}" if "WHISTLE_DATA" not in os.environ else "whistle up"
+    print("\nThe server is down. Runs that were under way go on without it.")
+    print(
+        f"To come back: {where}" + (f", then: whistle watch {number}" if number else ", then: whistle ls"), flush=True
+    )

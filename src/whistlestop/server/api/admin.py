@@ -1,0 +1,127 @@
+"""Workflows, pools, tokens, secrets: what is set up once and used often."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from whistlestop import __version__
+from whistlestop.domain.clock import iso
+from whistlestop.domain.errors import NotFound
+from whistlestop.server.api.access import Admin, Ctx, Member, Viewer
+from whistlestop.server.services import accounts, views
+from whistlestop.server.store import admin as store
+from whistlestop.server.store.runs import Row
+from whistlestop.wire import api
+from whistlestop.wire.spec_file import parse_spec
+
+router = APIRouter(tags=["set-up"])
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
+
+
+@router.get("/whoami")
+def whoami(actor: Viewer) -> api.WhoView:
+    return api.WhoView(name=actor.name, role=actor.role, version=__version__)
+
+
+@router.put("/workflows/{name}")
+def save_workflow(name: Name, body: api.WorkflowBody, context: Ctx, actor: Member) -> api.WorkflowView:
+    """A new version, unless the newest one has the same text."""
+    parse_spec(body.spec)
+    with context.database.write() as connection:
+        row = store.save_workflow(connection, name, body.spec, note=body.note, by=actor.name, at=context.clock())
+    return _workflow(row)
+
+
+@router.get("/workflows")
+def list_workflows(context: Ctx, _actor: Viewer) -> list[api.WorkflowView]:
+    with context.database.read() as connection:
+        return [_workflow(row) for row in store.all_workflows(connection)]
+
+
+@router.get("/workflows/{name}")
+def show_workflow(
+    name: Name, context: Ctx, _actor: Viewer, version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None
+) -> api.WorkflowView:
+    with context.database.read() as connection:
+        row = store.workflow(connection, name, version)
+    if row is None:
+        raise NotFound(f"there is no workflow {name}{f'@{version}' if version else ''}", hint="whistle workflow ls")
+    return _workflow(row)
+
+
+@router.get("/workflows/{name}/versions")
+def workflow_versions(name: Name, context: Ctx, _actor: Viewer) -> list[api.WorkflowView]:
+    with context.database.read() as connection:
+        rows = store.workflow_versions(connection, name)
+    if not rows:
+        raise NotFound(f"there is no workflow {name}", hint="whistle workflow ls")
+    return [_workflow(row) for row in rows]
+
+
+@router.get("/pools")
+def list_pools(context: Ctx, _actor: Viewer) -> list[api.PoolView]:
+    with context.database.read() as connection:
+        return views.pool_views(connection)
+
+
+@router.patch("/pools/{name}")
+def change_pool(name: Name, body: api.PoolBody, context: Ctx, _actor: Admin) -> api.PoolView:
+    """The price holds for attempts that start from now on; a smaller pool lets what runs run on."""
+    with context.database.write() as connection:
+        if not any(row.name == name for row in store.all_pools(connection)):
+            raise NotFound(f"there is no pool {name}", hint="whistle pools shows them")
+        values = body.model_dump(exclude_none=True)
+        if values:
+            store.put_pool(connection, name, **values)
+        view = next(view for view in views.pool_views(connection) if view.name == name)
+    context.hub.capacity_changed()
+    return view
+
+
+@router.get("/tokens")
+def list_tokens(context: Ctx, _actor: Admin) -> list[api.TokenView]:
+    return accounts.list_tokens(context)
+
+
+@router.post("/tokens", status_code=201)
+def create_token(body: api.TokenBody, context: Ctx, request: Request, _actor: Admin) -> api.TokenView:
+    view = accounts.create_token(context, body.name, body.role)
+    request.app.state.doorkeeper.reload()
+    return view
+
+
+@router.delete("/tokens/{token_id}")
+def revoke_token(
+    token_id: Annotated[str, Path(max_length=200)], context: Ctx, request: Request, actor: Admin
+) -> api.TokenView:
+    view = accounts.revoke_token(context, token_id, actor)
+    request.app.state.doorkeeper.reload()
+    return view
+
+
+@router.get("/secrets")
+def list_secrets(context: Ctx, _actor: Member) -> list[api.SecretView]:
+    return accounts.list_secrets(context)
+
+
+@router.put("/secrets/{name}")
+def set_secret(name: Name, body: api.SecretBody, context: Ctx, _actor: Admin) -> api.SecretView:
+    return accounts.set_secret(context, name, body.value)
+
+
+@router.delete("/secrets/{name}", status_code=204)
+def remove_secret(name: Name, context: Ctx, _actor: Admin) -> Response:
+    accounts.remove_secret(context, name)
+    return Response(status_code=204)
+
+
+def _workflow(row: Row) -> api.WorkflowView:
+    return api.WorkflowView(
+        name=row.name,
+        version=row.version,
+        created_at=iso(row.created_at),
+        created_by=row.created_by,
+        note=row.note,
+        spec=row.spec,
+    )

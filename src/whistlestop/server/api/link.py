@@ -1,0 +1,111 @@
+"""The runner's connection: what comes up is stored and acknowledged, orders go down the moment they are durable."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from fastapi import APIRouter, WebSocket
+from starlette.concurrency import run_in_threadpool
+from starlette.websockets import WebSocketDisconnect
+
+from whistlestop.channel.records import JournalDamaged
+from whistlestop.domain.errors import BadRequest, StaleAttempt
+from whistlestop.server.api.access import bearer
+from whistlestop.server.services import accounts, ingest
+from whistlestop.server.services.context import Context
+from whistlestop.server.services.hub import Waiter
+from whistlestop.server.store import phases
+from whistlestop.wire import frames
+
+log = logging.getLogger(__name__)
+router = APIRouter()
+GONE = 4410  # this attempt is not wanted any more: the runner ends its tree and leaves
+
+
+@router.websocket("/runner")
+async def runner(socket: WebSocket) -> None:
+    context: Context = socket.app.state.context
+    attempt = await run_in_threadpool(_admit, context, bearer(socket.headers.get("authorization")))
+    await socket.accept()
+    if attempt is None:
+        await socket.close(GONE, "this attempt is not known here")
+        return
+    hung_up: Callable[[str], None] = socket.app.state.hung_up
+    try:
+        await _serve(context, socket, attempt)
+    except WebSocketDisconnect:
+        pass
+    except StaleAttempt as error:
+        await _close(socket, GONE, error.text)
+    except (BadRequest, JournalDamaged, msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
+        log.warning("attempt %s sent something unreadable: %s", attempt.id, error)
+        await _close(socket, 4400, f"unreadable: {error}"[:100])
+    finally:
+        hung_up(attempt.id)
+
+
+async def _serve(context: Context, socket: WebSocket, attempt: sa.Row[Any]) -> None:
+    hello = frames.decode_up(await socket.receive_bytes())
+    if not isinstance(hello, frames.Hello) or hello.attempt_id != attempt.id or hello.protocol != frames.PROTOCOL:
+        raise BadRequest("a runner starts with its hello, for its own attempt, in this protocol")
+    with context.hub.listen(attempt.id) as waiter:
+        await run_in_threadpool(_greet, context, attempt, hello)
+        standing = await run_in_threadpool(ingest.order, context, attempt.id)
+        offsets = await run_in_threadpool(ingest.offsets, context, attempt.id)
+        await socket.send_bytes(frames.encode(frames.Welcome(offsets, standing)))
+        orders = asyncio.create_task(_send_orders(context, socket, attempt.id, waiter, standing))
+        try:
+            await _receive(context, socket, attempt)
+        finally:
+            orders.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, StaleAttempt):
+                await orders
+
+
+async def _receive(context: Context, socket: WebSocket, attempt: sa.Row[Any]) -> None:
+    keeper = ingest.ProgressKeeper(context, attempt)
+    while True:
+        match frames.decode_up(await socket.receive_bytes()):
+            case frames.Data() as data:
+                offset = await run_in_threadpool(ingest.store, context, attempt, data)
+                await socket.send_bytes(frames.encode(frames.Ack(data.stream, offset)))
+            case frames.Progress() as progress:
+                if keeper.take(progress):
+                    await run_in_threadpool(keeper.write)
+            case frames.Hello():
+                raise BadRequest("a second hello")
+
+
+async def _send_orders(
+    context: Context, socket: WebSocket, attempt_id: str, waiter: Waiter, sent: frames.Order
+) -> None:
+    while True:
+        await waiter.wait()
+        if context.hub.closed:
+            await socket.close(1012, "the server restarts; the run goes on")
+            return
+        order = await run_in_threadpool(ingest.order, context, attempt_id)
+        if order != sent:
+            await socket.send_bytes(frames.encode(order))
+            sent = order
+
+
+def _admit(context: Context, token: str | None) -> sa.Row[Any] | None:
+    if not token:
+        return None
+    with context.database.read() as connection:
+        return phases.attempt_by_token(connection, accounts.fingerprint(token))
+
+
+def _greet(context: Context, attempt: sa.Row[Any], hello: frames.Hello) -> None:
+    with context.database.write() as connection:
+        phases.update_attempt(connection, attempt.id, host=hello.host[:200], seen_at=context.clock())
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+        await socket.close(code, reason[:100])

@@ -1,0 +1,197 @@
+"""Runs: submit, list, look at, and every verb."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from whistlestop.domain.errors import BadRequest, NotFound
+from whistlestop.domain.states import RunState
+from whistlestop.server.api.access import Ctx, Member, Viewer
+from whistlestop.server.services import bundles, history, submit, verbs, views
+from whistlestop.server.store import checkpoints, events, runs
+from whistlestop.wire import api
+
+router = APIRouter(tags=["runs"])
+
+Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Sort = Literal["created", "-created", "priority", "-priority", "name", "-name", "status", "-status", "ended", "-ended"]
+
+
+@router.post("/check")
+def check(body: api.CheckBody, _actor: Viewer) -> api.Checked:
+    return submit.check(body.spec, body.set)
+
+
+@router.put("/bundles/{digest}")
+async def put_bundle(digest: Digest, request: Request, context: Ctx, _actor: Member) -> api.BundleView:
+    return await bundles.receive(context.settings, digest, request.stream())
+
+
+@router.head("/bundles/{digest}", status_code=204)
+def has_bundle(digest: Digest, context: Ctx, _actor: Member) -> Response:
+    if not bundles.path_of(context.settings, digest).exists():
+        raise NotFound(f"there is no bundle {digest[:12]}…")
+    return Response(status_code=204)
+
+
+@router.post("/runs", status_code=201)
+def submit_run(body: api.Submit, context: Ctx, actor: Member) -> api.RunView:
+    return submit.submit(context, body, actor)
+
+
+@router.get("/runs")
+def list_runs(
+    context: Ctx,
+    _actor: Viewer,
+    status: Annotated[list[api.RunStatus], Query(max_length=10)] = [],  # noqa: B006
+    project: Annotated[str | None, Query(max_length=200)] = None,
+    search: Annotated[str | None, Query(max_length=200)] = None,
+    sort: Sort = "-created",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, Query(max_length=20)] = None,
+) -> api.RunPage:
+    skip = _page(after)
+    wanted = runs.Filter(tuple(status), project, search)
+    with context.database.read() as connection:
+        rows = runs.listing(connection, wanted, sort=sort, limit=limit + 1, skip=skip)
+        found = views.run_views(context, connection, rows[:limit])
+    return api.RunPage(runs=found, next=str(skip + limit) if len(rows) > limit else None)
+
+
+@router.get("/runs/{run}")
+def show_run(run: Run, context: Ctx, _actor: Viewer) -> api.RunView:
+    with context.database.read() as connection:
+        return views.run_view(context, connection, runs.resolve(connection, run))
+
+
+@router.post("/runs/{run}/stop")
+def stop_phase(run: Run, body: api.StopBody, context: Ctx, actor: Member) -> api.Done:
+    return verbs.stop(context, run, body, actor)
+
+
+@router.post("/runs/{run}/pause")
+def pause_run(run: Run, body: api.PauseBody, context: Ctx, actor: Member) -> api.Done:
+    return verbs.pause(context, run, body, actor)
+
+
+@router.post("/runs/{run}/resume")
+def resume_run(run: Run, body: api.ResumeBody, context: Ctx, actor: Member) -> api.Done:
+    return verbs.resume(context, run, body, actor)
+
+
+@router.post("/runs/{run}/kill")
+def kill_run(run: Run, body: api.KillBody, context: Ctx, actor: Member) -> api.Done:
+    return verbs.kill(context, run, body, actor)
+
+
+@router.post("/runs/{run}/cancel")
+def cancel_run(run: Run, body: api.KillBody, context: Ctx, actor: Member) -> api.Done:
+    return verbs.kill(context, run, body, actor, discard=True)
+
+
+@router.post("/runs/{run}/rerun", status_code=201)
+def rerun(run: Run, body: api.RerunBody, context: Ctx, actor: Member) -> api.RunView:
+    return submit.rerun(context, run, body, actor)
+
+
+@router.post("/runs/{run}/continue", status_code=201)
+def continue_run(run: Run, body: api.ContinueBody, context: Ctx, actor: Member) -> api.RunView:
+    return submit.continue_run(context, run, body, actor)
+
+
+@router.patch("/runs/{run}")
+def note_run(run: Run, body: api.NoteBody, context: Ctx, actor: Member) -> api.RunView:
+    return verbs.set_note(context, run, body.note, actor)
+
+
+@router.delete("/runs/{run}")
+def delete_run(run: Run, context: Ctx, actor: Member) -> api.Done:
+    return verbs.delete(context, run, actor)
+
+
+@router.post("/bulk")
+def bulk(body: api.BulkBody, context: Ctx, actor: Member) -> api.BulkDone:
+    return verbs.bulk(context, body, actor)
+
+
+@router.get("/runs/{run}/events")
+def list_events(
+    run: Run,
+    context: Ctx,
+    _actor: Viewer,
+    after: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 500,
+    scope: Literal["run", "instance"] | None = None,
+) -> list[api.EventView]:
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+        return [
+            views.event_view(event)
+            for event in events.of_run(connection, row.id, after=after, limit=limit, scope=scope)
+        ]
+
+
+@router.get("/runs/{run}/logs")
+def read_logs(
+    run: Run,
+    context: Ctx,
+    _actor: Viewer,
+    phase: Annotated[str | None, Query(max_length=200)] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    grep: Annotated[str | None, Query(max_length=500, description="plain text, any case")] = None,
+    level: Literal["debug", "info", "warning", "error"] | None = None,
+    tail: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    after: Annotated[str | None, Query(max_length=100_000, description="cursor of the last answer")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> api.LogPage:
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+        return history.log_page(
+            connection,
+            row.id,
+            phase=phase,
+            attempt=attempt,
+            grep=grep,
+            level=level,
+            tail=tail,
+            after=after,
+            limit=limit,
+        )
+
+
+@router.get("/runs/{run}/metrics")
+def read_metrics(
+    run: Run,
+    context: Ctx,
+    _actor: Viewer,
+    name: Annotated[list[str], Query(max_length=1000)] = [],  # noqa: B006
+    after: Annotated[str | None, Query(max_length=100_000)] = None,
+) -> api.MetricsView:
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+        return history.metrics_view(connection, row.id, wanted=name, after=after)
+
+
+@router.get("/runs/{run}/checkpoints")
+def list_checkpoints(run: Run, context: Ctx, _actor: Viewer) -> list[api.CheckpointView]:
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+        return [views.checkpoint_view(item) for item in checkpoints.of_run(connection, row.id)]
+
+
+@router.get("/queue")
+def queue(context: Ctx, _actor: Viewer) -> list[api.RunView]:
+    """Who waits, in order, and for what."""
+    with context.database.read() as connection:
+        rows = runs.listing(connection, runs.Filter((RunState.QUEUED,)), sort="created", limit=1000)
+        found = views.run_views(context, connection, rows)
+    return sorted(found, key=lambda view: view.queue.position if view.queue else 0)
+
+
+def _page(after: str | None) -> int:
+    if not after:
+        return 0
+    if not (after.isascii() and after.isdigit()):
+        raise BadRequest(f"{after!r} is not a page", hint="pass on `next` of the last answer")
+    return min(int(after), 2**31)

@@ -1,0 +1,241 @@
+"""Wiring: settings in, a running server out. The order of start and stop is written here and nowhere else."""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+import whistlestop
+from whistlestop.domain import clock
+from whistlestop.domain.errors import Refused
+from whistlestop.engines.base import Engine
+from whistlestop.engines.local import LocalEngine
+from whistlestop.server.api import admin, link, problems, runs, streams
+from whistlestop.server.api.access import Viewer
+from whistlestop.server.api.guard import Guard
+from whistlestop.server.scheduler.loop import Scheduler
+from whistlestop.server.scheduler.passes import Passes
+from whistlestop.server.services import accounts
+from whistlestop.server.services.context import Context
+from whistlestop.server.services.hub import Hub
+from whistlestop.server.services.settings import Settings
+from whistlestop.server.services.vault import Vault
+from whistlestop.server.store import admin as admin_store
+from whistlestop.server.store.database import Database
+from whistlestop.wire.api import Problem
+
+log = logging.getLogger(__name__)
+API = "/api/v1"
+
+
+class Server:
+    """One server on one data directory: `with Server(settings) as server: server.serve()`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.url = ""
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> "Server":
+        """Claim the directory, open the store, bind the port. Nothing runs yet."""
+        with contextlib.ExitStack() as stack:
+            data = self.settings.data
+            _make_private(data)
+            stack.enter_context(_claim(data))
+            self._socket = stack.enter_context(_bind(self.settings.host, self.settings.port))
+            self.url = f"http://{_authority(self.settings.host, self._socket.getsockname()[1])}"
+            database = Database(self.settings.database_url)
+            stack.callback(database.close)
+            database.claim()
+            database.migrate()
+            self.context = Context(
+                settings=self.settings,
+                database=database,
+                hub=Hub(),
+                vault=Vault.open(data / "secret.key"),
+                clock=clock.now,
+            )
+            self.token = accounts.first_token(self.context)
+            _prepare(self.context)
+            engine: Engine = LocalEngine(self.settings.attempts)
+            self._scheduler = Scheduler(Passes(self.context, engine, lambda: self.url), tick=self.settings.tick)
+            self.context.hub.connect_scheduler(self._scheduler.wake)
+            self.app = make_app(self.context, self._scheduler)
+            _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
+            stack.callback(self.settings.server_file.unlink, missing_ok=True)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._exit.close()
+
+    def serve(self) -> None:
+        """Until SIGTERM or SIGINT: answers stop, state is flushed, runs go on."""
+        config = uvicorn.Config(
+            self.app,
+            log_level="warning",
+            access_log=False,
+            ws="websockets-sansio",
+            ws_max_size=16 * 1024 * 1024,
+            ws_ping_interval=20.0,
+            ws_ping_timeout=20.0,
+            timeout_graceful_shutdown=3,
+            server_header=False,
+        )
+        self._uvicorn = _Uvicorn(config, self.context.hub)
+        self._scheduler.start()
+        try:
+            self._uvicorn.run(sockets=[self._socket])
+        finally:
+            self._scheduler.stop()
+
+    def stop(self) -> None:
+        """From another thread: the same as a signal."""
+        self.context.hub.close()
+        self._uvicorn.should_exit = True
+
+
+def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
+    app = FastAPI(
+        title="Whistlestop",
+        version=whistlestop.__version__,
+        description="Start, watch, stop, pause, resume, kill and finish training runs.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        responses={
+            status: {"model": Problem, "content": {"application/problem+json": {}}, "description": text}
+            for status, text in {
+                400: "The request makes no sense",
+                401: "No token, or an unknown one",
+                403: "Not with this token",
+                404: "No such thing",
+                409: "The state does not allow it",
+                413: "Too large",
+                422: "Mistakes in the request",
+            }.items()
+        },
+    )
+    app.state.context = context
+    app.state.doorkeeper = accounts.Doorkeeper(context)
+    app.state.hung_up = scheduler.hung_up
+    problems.install(app)
+    for module in (runs, streams, admin):
+        app.include_router(module.router, prefix=API)
+    app.include_router(link.router, prefix=API)
+
+    @app.get(f"{API}/openapi.json", include_in_schema=False)
+    def openapi(_actor: Viewer) -> JSONResponse:
+        return JSONResponse(_openapi(app))
+
+    @app.get("/healthz", include_in_schema=False)
+    def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    hosts = frozenset({context.settings.host, *context.settings.allowed_hosts} - {"0.0.0.0", "::"})
+    app.add_middleware(Guard, hosts=hosts)
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    document = app.openapi()
+    document.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    return document
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets streams and links end before uvicorn waits for them."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+        super().__init__(config)
+        self._hub = hub
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._hub.close()
+        super().handle_exit(sig, frame)
+
+
+def _prepare(context: Context) -> None:
+    settings = context.settings
+    for directory in (settings.attempts, settings.bundles, settings.data / "runs", settings.data / "sdk"):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _link_sdk(settings.data / "sdk" / "whistlestop")
+    with context.database.write() as connection:
+        known = {row.name: row for row in admin_store.all_pools(connection)}
+        price = known["local"].price if "local" in known else settings.price
+        admin_store.put_pool(connection, "local", engine="local", slots=settings.slots, price=price)
+
+
+def _link_sdk(link: Path) -> None:
+    """A directory with our package alone: on the program's PYTHONPATH it shadows nothing of the user's."""
+    package = Path(whistlestop.__file__).parent
+    if link.is_symlink() and link.readlink() == package:
+        return
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary.symlink_to(package)
+    os.replace(temporary, link)
+
+
+@contextlib.contextmanager
+def _claim(data: Path) -> Iterator[None]:
+    """One server per data directory: the lock dies with the process, however it dies."""
+    handle = os.open(data / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"another server uses {data}",
+                hint="use that one (whistle ls), or give this one a directory of its own: --data DIR",
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _bind(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host, port))
+        except OSError as error:
+            raise Refused(
+                f"can't listen on {host} port {port}: {error.strerror}", hint="choose another one: --port 0 takes any"
+            ) from error
+        yield bound
+
+
+def _authority(host: str, port: int) -> str:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
+
+
+def _make_private(data: Path) -> None:
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data / ".writable").write_bytes(b"")
+        (data / ".writable").unlink()
+    except OSError as error:
+        raise Refused(
+            f"can't write to {data}: {error.strerror}", hint="choose another directory: --data DIR"
+        ) from error
+
+
+def _write_private(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(temporary, path)

@@ -1,0 +1,304 @@
+"""What one pass of the scheduler does: settle runs, place phases, look after jobs."""
+
+import logging
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.capacity.queue import Placement, Waiting, place
+from whistlestop.domain.clock import iso
+from whistlestop.domain.errors import EngineUnreachable, WhistleError
+from whistlestop.domain.ids import new_id
+from whistlestop.domain.lifecycle import PhaseChange, RunChange, decide
+from whistlestop.domain.reasons import EndReason
+from whistlestop.domain.states import RUN_ENDED, PhaseState, RunState, Stage
+from whistlestop.domain.stops import Stop
+from whistlestop.engines.base import Engine, JobId, JobState
+from whistlestop.server.services import accounts, launches, runner_events, views
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import admin, checkpoints, events, phases, runs
+from whistlestop.wire.spec_file import parse_spec
+
+log = logging.getLogger(__name__)
+Row = sa.Row[Any]
+PAGE = 64  # queued phases read at a time
+
+
+class Passes:
+    def __init__(self, context: Context, engine: Engine, url: Callable[[], str]) -> None:
+        self._context, self._engine, self._url = context, engine, url
+        self._cancelled: set[str] = set()  # attempts whose kill went past the runner
+        self._salvaged: dict[str, float] = {}
+
+    # --- settle: facts become states --------------------------------------------------------------------------
+
+    def settle(self, run_ids: Sequence[str]) -> None:
+        touched: list[str] = []
+        with self._context.database.write() as connection:
+            for run_id in run_ids:
+                try:
+                    facts = phases.facts(connection, run_id)
+                except WhistleError:  # deleted meanwhile
+                    continue
+                changes = decide(facts, self._context.clock())
+                for change in changes:
+                    self._apply(connection, run_id, change)
+                if changes:
+                    touched.append(run_id)
+        for run_id in touched:
+            self._context.hub.shown(run_id)
+        self._sweep()
+
+    def _apply(self, connection: sa.Connection, run_id: str, change: PhaseChange | RunChange) -> None:
+        now = self._context.clock()
+        if isinstance(change, PhaseChange):
+            phase = change.phase
+            moved = phases.move(
+                connection,
+                phase.id,
+                change.state,
+                reason=change.reason,
+                not_before=change.not_before,
+                errors_used=phase.errors_used,
+                faults=phase.faults,
+                fault_step=phase.fault_step,
+            )
+            if moved:
+                text = f"phase {phase.name}: {change.state.value} ({change.reason})"
+                events.add(connection, run_id, f"phase_{change.state.value}", text, at=now, phase=phase.name)
+            return
+        ended = {"ended_at": now} if change.state in RUN_ENDED else {}
+        before = runs.get(connection, run_id)
+        moved = runs.move(
+            connection,
+            run_id,
+            change.state,
+            reason=change.reason,
+            recovering=change.recovering,
+            attention=change.attention,
+            **ended,
+        )
+        if not moved or (before.state == change.state and before.reason == change.reason):
+            return
+        if change.state is RunState.KILLED:
+            self._killed(connection, before, now)
+        else:
+            text = change.state.value + (f": {change.reason}" if change.reason else "")
+            events.add(connection, run_id, f"run_{change.state.value}", text, at=now)
+
+    def _killed(self, connection: sa.Connection, run: Row, now: float) -> None:
+        attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+        cost = views.credits_of(self._context, runs.get(connection, run.id), attempts, now)
+        saved = f", {cost.saved:.2f} saved" if cost.saved is not None else ""
+        asked = iso(run.request_at) if run.request_at else "?"
+        text = (
+            f"killed by {run.request_by} (asked at {asked}): nothing of it runs any more; {cost.used:.2f} credits used"
+        )
+        if run.discard:
+            gone = checkpoints.remove_all(connection, run.id)
+            admin.discard(connection, [str(self._context.settings.checkpoints(run.id))], now)
+            text += f"; {gone} checkpoint{'s' if gone != 1 else ''} discarded"
+        data = {"requested_at": asked, "requested_by": run.request_by, "credits_used": cost.used}
+        events.add(connection, run.id, "run_killed", text + saved, at=now, data=data)
+
+    def _sweep(self) -> None:
+        """Directories of deleted and discarded things. A crash in between finds them in the table again."""
+        with self._context.database.read() as connection:
+            paths = admin.discarded(connection)
+        for path in paths:
+            target = Path(path)
+            if target.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+            else:
+                target.unlink(missing_ok=True)
+            if not target.exists():
+                with self._context.database.write() as connection:
+                    admin.swept(connection, path)
+
+    # --- place: queued phases get slots -----------------------------------------------------------------------
+
+    def place(self) -> float | None:
+        """Start what fits, in order. The answer: when the next back-off ends."""
+        while True:
+            now = self._context.clock()
+            with self._context.database.read() as connection:
+                pools = views.pool_facts(connection)
+                retry_at = runs.next_retry(connection, now)
+                if not pools or not pools[0].free:
+                    return retry_at
+                placements = place(self._ready(connection, now), pools[0])
+            started = [attempt for placement in placements if (attempt := self._intend(placement)) is not None]
+            for attempt_id, token in started:
+                self._launch(attempt_id, token)
+            if not started:
+                return retry_at
+
+    def _ready(self, connection: sa.Connection, now: float) -> Iterator[Waiting]:
+        """The queue from its head, page by page: whoever places stops reading when nothing fits any more."""
+        skip = 0
+        while rows := runs.queue(connection, now=now, limit=PAGE, skip=skip):
+            skip += len(rows)
+            groups = phases.of_runs(connection, {row.run_id for row in rows})
+            states = {run_id: {row.name: row.state for row in group} for run_id, group in groups.items()}
+            for row in rows:
+                known = states[row.run_id]
+                if PhaseState.FAILED in known.values():
+                    continue
+                if all(known[need] == PhaseState.COMPLETED for need in row.needs):
+                    yield Waiting(row.run_id, row.phase_id, row.slots)
+
+    def _intend(self, placement: Placement) -> tuple[str, str] | None:
+        """Intent first: the attempt is written down before anything is started under its id."""
+        context, now = self._context, self._context.clock()
+        waiting = placement.waiting
+        token, attempt_id = accounts.new_token(), new_id("a")
+        with context.database.write() as connection:
+            run, phase = runs.get(connection, waiting.run_id), phases.get(connection, waiting.phase_id)
+            if run.request != Stop.NONE or run.state in RUN_ENDED:
+                return None
+            if self._spent(connection, run, phase, placement):
+                return None
+            if not phases.move(connection, phase.id, PhaseState.RUNNING, reason=None):
+                return None
+            number = runs.next_attempt(connection, run.id)
+            phases.add_attempt(
+                connection,
+                id=attempt_id,
+                run_id=run.id,
+                phase_id=phase.id,
+                number=number,
+                stage=Stage.ALLOCATING,
+                pool=placement.pool,
+                slots=list(placement.slots),
+                price=placement.price,
+                token_hash=accounts.fingerprint(token),
+                started_at=now,
+            )
+            if run.state == RunState.QUEUED:
+                runs.move(connection, run.id, RunState.STARTING, reason=None, recovering=False)
+            runs.update(connection, run.id, started_at=run.started_at or now)
+            slots = f"{len(placement.slots)} slot{'s' if len(placement.slots) != 1 else ''}"
+            text = f"phase {phase.name}: attempt {number} gets {slots} of pool {placement.pool}"
+            events.add(connection, run.id, "placed", text, at=now, phase=phase.name, attempt=number)
+        context.hub.shown(waiting.run_id)
+        return attempt_id, token
+
+    def _spent(self, connection: sa.Connection, run: Row, phase: Row, placement: Placement) -> bool:
+        """No budget, time or deadline left: the phase fails before it costs anything."""
+        spec = parse_spec(run.spec).phase(phase.name)
+        left, why = launches.remaining(
+            self._context, connection, run, phase, spec, len(placement.slots), placement.price
+        )
+        if left is None or left > 0:
+            return False
+        text = {
+            "time_limit": "its time limit is used up",
+            "budget_exhausted": "the run's budget is used up",
+            "deadline": "the run's deadline has passed",
+        }[why]
+        phases.move(connection, phase.id, PhaseState.FAILED, reason=text)
+        events.add(
+            connection,
+            run.id,
+            "phase_failed",
+            f"phase {phase.name}: {text}",
+            at=self._context.clock(),
+            phase=phase.name,
+        )
+        self._context.hub.changed(run.id)
+        return True
+
+    def _launch(self, attempt_id: str, token: str) -> None:
+        try:
+            launch, secrets = launches.build(self._context, attempt_id, token, self._url())
+            if Path(launch.workdir).is_relative_to(self._context.settings.data):
+                Path(launch.workdir).mkdir(parents=True, exist_ok=True)
+            self._engine.launch(launch, secrets)
+        except EngineUnreachable as error:
+            log.warning("attempt %s: %s", attempt_id, error)
+        except (WhistleError, OSError) as error:
+            self._end(attempt_id, EndReason.LAUNCH_FAILED, f"the runner could not be started: {error}")
+
+    # --- jobs: what the engine says against what we believe ---------------------------------------------------
+
+    def check_everything(self) -> set[str]:
+        """The slow tick: every live job, every active run."""
+        with self._context.database.read() as connection:
+            live = phases.live_attempts(connection)
+            active = runs.active_ids(connection)
+        self._check(live)
+        self._salvaged = {key: at for key, at in self._salvaged.items() if any(row.id == key for row in live)}
+        return set(active)
+
+    def check_jobs(self, attempt_ids: Collection[str]) -> set[str]:
+        with self._context.database.read() as connection:
+            live = [row for row in phases.live_attempts(connection) if row.id in attempt_ids]
+        self._check(live)
+        return {row.run_id for row in live}
+
+    def _check(self, live: Sequence[Row]) -> None:
+        if not live:
+            return
+        statuses = self._engine.poll([JobId(row.id) for row in live])
+        now = self._context.clock()
+        for row in live:
+            try:
+                self._look_after(row, statuses[JobId(row.id)].state, now)
+            except Exception:
+                log.exception("attempt %s could not be looked after; it is tried again", row.id)
+
+    def _look_after(self, row: Row, state: JobState, now: float) -> None:
+        job = JobId(row.id)
+        match state:
+            case JobState.DEAD:
+                # Its journals hold what it did not ship, and its program may still live: a new runner ends both.
+                if now - self._salvaged.get(row.id, 0.0) > 10.0:
+                    self._salvaged[row.id] = now
+                    self._engine.salvage(job)
+            case JobState.UNKNOWN:
+                self._relaunch(row)
+            case JobState.ENDED:
+                # Everything was acknowledged, and yet we do not know the end: the database is older than the disk.
+                if now - row.started_at > 10.0:
+                    self._end(row.id, EndReason.RUNNER_LOST, "its runner has left, and nothing tells how it ended")
+            case JobState.RUNNING | JobState.PENDING:
+                self._force_kill(row, now)
+
+    def _force_kill(self, row: Row, now: float) -> None:
+        """Kill always wins: a runner that does not carry it out in time is ended with everything below it."""
+        if row.request != Stop.KILL or row.request_at is None or row.id in self._cancelled:
+            return
+        grace = 30.0 if row.kill_grace is None else row.kill_grace
+        if now > row.request_at + grace + self._context.settings.kill_watch:
+            self._cancelled.add(row.id)
+            self._engine.cancel(JobId(row.id))
+
+    def _relaunch(self, row: Row) -> None:
+        """The intent was written, the launch never happened. Its token was never used: a new one takes its place."""
+        token = accounts.new_token()
+        with self._context.database.write() as connection:
+            phases.update_attempt(connection, row.id, token_hash=accounts.fingerprint(token))
+        self._launch(row.id, token)
+
+    def _end(self, attempt_id: str, reason: EndReason, text: str) -> None:
+        now = self._context.clock()
+        with self._context.database.write() as connection:
+            attempt = phases.attempt(connection, attempt_id)
+            if attempt is None or not runner_events.end(self._context, connection, attempt, reason, text, at=now):
+                return
+            phase = phases.get(connection, attempt.phase_id)
+            events.add(
+                connection,
+                attempt.run_id,
+                "ended",
+                text,
+                at=now,
+                scope="instance",
+                phase=phase.name,
+                attempt=attempt.number,
+                data={"reason": reason.value},
+            )
+        self._context.hub.changed(attempt.run_id)

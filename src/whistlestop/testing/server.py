@@ -1,0 +1,139 @@
+"""A real `whistle up` in its own process, on a free port, in a directory of its own; killed, restarted, stopped."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whistlestop.client import Client
+from whistlestop.domain.states import RUN_ENDED
+from whistlestop.testing.wait import until
+from whistlestop.wire.api import RunStatus, RunView
+from whistlestop.wire.spec_file import spec_to_text
+
+
+class ServerProcess:
+    def __init__(self, data: Path, *, slots: int = 2, extra: Sequence[str] = ()) -> None:
+        self.data, self.slots, self.extra = data, slots, tuple(extra)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.env: Mapping[str, str] = {**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1"}
+
+    def start(self) -> "ServerProcess":
+        assert self.process is None
+        (self.data / "server.json").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "whistlestop", "up", "--port", "0", "--data", str(self.data)]
+        self.data.mkdir(parents=True, exist_ok=True)
+        with (self.data / "server.out").open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, "--slots", str(self.slots), *self.extra],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(self.env),
+                start_new_session=True,
+            )
+        until(self._ready, within=60, what="the server to be up")
+        return self
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended: {self.output()[-3000:]}")
+        with contextlib.suppress(FileNotFoundError, ValueError, Exception):
+            return bool(self.client().whoami())
+        return False
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.data / "server.json").read_text())["url"])
+
+    @property
+    def token(self) -> str:
+        return (self.data / "token").read_text().strip()
+
+    def client(self) -> Client:
+        return Client(self.url, self.token)
+
+    def output(self) -> str:
+        return (self.data / "server.out").read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash is."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+        self.process = None
+
+    def stop(self) -> int:
+        """SIGTERM: what an upgrade is. The exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(60)
+        self.process = None
+        return code
+
+    def close(self) -> None:
+        """Kill what still runs, then stop: nothing is left behind, whatever the test did."""
+        try:
+            if self.process is None:
+                self.start()
+            self._end_all()
+        finally:
+            if self.process is not None:
+                self.process.send_signal(signal.SIGTERM)
+                try:
+                    self.process.wait(30)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+                    self.process.wait(30)
+                self.process = None
+
+    def _end_all(self) -> None:
+        with self.client() as client:
+            active: list[RunStatus] = ["queued", "starting", "running", "waiting"]
+            client.bulk("kill", status=active)
+            until(lambda: not client.runs(status=active).runs, within=60, what="every run to be killed")
+
+    def __enter__(self) -> "ServerProcess":
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --- shortcuts that tests read well with ------------------------------------------------------------------
+
+    def submit(
+        self, *phases: Mapping[str, Any], name: str = "test", directory: Path | None = None, **top: Any
+    ) -> RunView:
+        """Phases as in a whistle.yaml; `directory` is run in place."""
+        spec = {"name": name, **top, "phases": [dict(phase) for phase in phases]}
+        env = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
+        with self.client() as client:
+            return client.submit(spec_to_text(spec), in_place=str(directory) if directory else None, env=env)
+
+    def wait(self, run: str, *statuses: str, within: float = 90) -> RunView:
+        """Until the run has one of these statuses (default: any ended one)."""
+        wanted = set(statuses) or {state.value for state in RUN_ENDED}
+        with self.client() as client:
+
+            def reached() -> RunView | None:
+                view = client.run(run)
+                return view if view.status in wanted else None
+
+            found = until(reached, within=within, what=f"run {run} to be {' or '.join(sorted(wanted))}")
+            assert found is not None
+            return found
+
+    def logs(self, run: str) -> list[str]:
+        with self.client() as client:
+            return [line.text for line in client.logs(run, limit=10_000).lines]
+
+    def events(self, run: str) -> list[str]:
+        with self.client() as client:
+            return [event.kind for event in client.events(run)]
