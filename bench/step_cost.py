@@ -7,6 +7,7 @@ be read back after SIGKILL right behind the last call.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -99,7 +100,7 @@ def time_bare(count: int) -> array:
 
 
 def differences(stamps: array) -> array:
-    return array("q", (after - before for before, after in zip(stamps, stamps[1:-1], strict=False)))
+    return array("q", (after - before for before, after in itertools.pairwise(stamps[:-1])))
 
 
 def kill(root: Path, steps: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ _LAST_SHAPE = 0xFFFF
 
 
 class _Shape:
-    __slots__ = ("header", "last", "names", "pack", "size")
+    __slots__ = ("header", "last", "names", "number", "pack", "size")
 
     def __init__(self, number: int, names: tuple[str, ...]) -> None:
+        self.number = number
         self.names = names
         self.size = 8 + 16 + 8 * len(names)
         self.header = header(self.size, Kind.POINTS, number)
@@ -57,9 +58,8 @@ class JournalWriter:
         # Whose turn it is to write: pop and append of a list are atomic and cost a tenth of a lock. A signal handler
         # that logs while its own thread is writing finds it empty; its record is written right after.
         self._turn: list[None] = [None]
-        self._take = self._turn.pop
-        self._give = self._turn.append
-        self._late: list[Callable[[], None]] = []
+        self._late: list[Callable[[], bool]] = []
+        self._closed = False
         self._lock_file = -1
         self._map: mmap.mmap | None = None
         self._bytes = memoryview(b"")
@@ -75,30 +75,52 @@ class JournalWriter:
 
     def points(self, step: int, at: float, values: Mapping[str, float]) -> None:
         """One value per name at `step`. Raises what float() of a bad value raises; nothing is stored then."""
-        try:
-            self._take()
-        except IndexError:
-            kept = dict(values)
-            return self._later(lambda: self.points(step, at, kept))
-        except BaseException:  # an interrupt right behind the call: the turn is ours
-            self._give(None)
-            raise
-        try:
-            shape = self._shapes.get(tuple(values)) or self._define(tuple(values))
-            if shape is None or (self._position + shape.size > self._limit and not self._make_room(shape.size)):
-                self.dropped += 1
-                return None
-            position = self._position
-            shape.pack(self._bytes, position + 8, step, at, *values.values(), 0)
-            self._words[position >> 3] = shape.header
-            shape.last = position
-            self._position = position + shape.size
-        except BaseException:
-            self._settle()
-            raise
-        finally:
-            self._give(None)
-        return self._write_late() if self._late else None
+        names = tuple(values)
+        body = struct.pack(f"=qd{len(names)}d", step, at, *values.values())
+        self._in_turn(lambda: self._put_points(names, body))
+
+    def recorder(self, step: Sequence[int], refused: Callable[[Mapping[str, Any]], None]) -> Callable[..., None]:
+        """`points` for the training loop: a function of keyword arguments that stores them at step[0], now.
+
+        Everything is in this one function, because each call would cost a tenth of the whole. Values that are not
+        numbers go to `refused`; an error of ours never comes out of it.
+        """
+        clock, late, shapes, take, give = time.time, self._late, self._shapes, self._turn.pop, self._turn.append
+
+        def record(**values: Any) -> None:
+            try:
+                take()
+            except IndexError:
+                return refused(values)  # another thread is writing: the slow way waits for it
+            except BaseException:  # an interrupt right behind the call: the turn is ours
+                give(None)
+                raise
+            fine = False
+            try:
+                shape = shapes.get(tuple(values)) or self._define(tuple(values))
+                position = self._position
+                if shape is None or position + shape.size > self._limit:
+                    if shape is None or not self._make_room(shape.size):
+                        self.dropped += 1
+                        return None
+                    position = self._position
+                shape.pack(self._bytes, position + 8, step[0], clock(), *values.values(), 0)
+                self._words[position >> 3] = shape.header
+                shape.last = position
+                self._position = position + shape.size
+                fine = True
+            except Exception:
+                self._settle()
+            except BaseException:
+                self._settle()
+                raise
+            finally:
+                give(None)
+            if not fine:
+                refused(values)
+            return self._write_late() if late else None
+
+        return record
 
     def latest(self) -> dict[str, float]:
         """The newest value of every name. Read back from the journal: values are never held, they may be tensors."""
@@ -113,21 +135,11 @@ class JournalWriter:
         self.append(Kind.EVENT, 0, json.dumps(event, separators=(",", ":")).encode())
 
     def append(self, kind: int, shape: int, body: bytes) -> None:
-        try:
-            self._take()
-        except IndexError:
-            return self._later(lambda: self.append(kind, shape, body))
-        try:
-            if not self._put(kind, shape, body):
-                self.dropped += 1
-        except BaseException:
-            self._settle()
-            raise
-        finally:
-            self._give(None)
-        return self._write_late() if self._late else None
+        self._in_turn(lambda: self._put(kind, shape, body))
 
     def close(self) -> None:
+        """What comes afterwards is dropped."""
+        self._closed = True
         self._unmap()
         if self._lock_file >= 0:
             os.close(self._lock_file)
@@ -138,6 +150,28 @@ class JournalWriter:
         self._turn[:] = [None]  # it may be with a thread that does not exist here
         self.taken = True
         self._unmap()
+
+    def _in_turn(self, write: Callable[[], bool]) -> None:
+        try:
+            self._turn.pop()
+        except IndexError:
+            return self._later(write)
+        try:
+            if not write():
+                self.dropped += 1
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            self._turn.append(None)
+        return self._write_late() if self._late else None
+
+    def _put_points(self, names: tuple[str, ...], body: bytes) -> bool:
+        shape = self._shapes.get(names) or self._define(names)
+        if shape is None or not self._put(Kind.POINTS, shape.number, body):
+            return False
+        shape.last = self._position - shape.size
+        return True
 
     def _put(self, kind: int, shape: int, body: bytes) -> bool:
         body = pad(body)
@@ -171,7 +205,7 @@ class JournalWriter:
 
     def _make_room(self, size: int) -> bool:
         """Have a segment with room for `size` bytes. False when the disk or another process says no."""
-        if self.taken or time.monotonic() < self._retry_at:
+        if self.taken or self._closed or time.monotonic() < self._retry_at:
             return False
         try:
             if self._map is None and not self._continue():
@@ -261,7 +295,7 @@ class JournalWriter:
                 return
             self._position += size
 
-    def _later(self, write: Callable[[], None]) -> None:
+    def _later(self, write: Callable[[], bool]) -> None:
         """Another thread, or this one further down its stack, is writing: wait for it a little, then leave it to it."""
         self._late.append(write)
         deadline = time.monotonic() + _TURN_SECONDS
@@ -276,7 +310,7 @@ class JournalWriter:
                 write = self._late.pop(0)
             except IndexError:  # another thread took it
                 return
-            write()
+            self._in_turn(write)
 
 
 class JournalReader:

@@ -14,7 +14,9 @@ def create(path: Path, size: int) -> mmap.mmap:
             os.posix_fallocate(handle, 0, size)
         else:
             os.write(handle, bytes(size))
-        return mmap.mmap(handle, size)
+        mapped = mmap.mmap(handle, size)
+        _touch(mapped)
+        return mapped
     except BaseException:
         os.unlink(path)
         raise
@@ -28,3 +30,14 @@ def open_existing(path: Path, *, writable: bool) -> mmap.mmap:
         return mmap.mmap(handle, 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     finally:
         os.close(handle)
+
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; not named by Python's mmap
+
+
+def _touch(mapped: mmap.mmap) -> None:
+    """Fault all pages in now: else every 85th point pays for one, ten times what the point costs."""
+    try:
+        mapped.madvise(_MADV_POPULATE_WRITE)
+    except (OSError, ValueError, AttributeError):  # an older kernel, another system
+        pass

@@ -29,10 +29,10 @@ from whistlestop.sdk.step import Step, step_type
 EXIT_KILLED = 137
 _RETRY_SAVE_SECONDS = 5.0  # a pause whose save failed trains on and tries again
 
+# All of the runner's words, compared at once with what the loop saw last: half the price of reading three of them.
+_ORDERS = slice(Word.STOP_LEVEL, Word.STOP_AT_STEP + 1)
+
 # Numbers, not enum members, in the loop: an attribute of a class costs as much as the load itself.
-_STOP_LEVEL = int(Word.STOP_LEVEL)
-_PREEMPT_DEADLINE = int(Word.PREEMPT_DEADLINE)
-_CHECKPOINT_NOW = int(Word.CHECKPOINT_NOW)
 _STEP = int(Word.STEP)
 _EPOCH = int(Word.EPOCH)
 _BATCH = int(Word.BATCH)
@@ -70,7 +70,7 @@ class Run:
         self._started = False
         self._closed = False
         self._looping = False
-        self._step = 0  # index of the step that runs
+        self._at = [0]  # index of the step that runs
         self._total: int | None = None
         self._per_epoch: int | None = None
         self._check_at: float = 0  # the loop looks closer from this step on; -1: at once
@@ -79,7 +79,6 @@ class Run:
         self._saves_seen = 0
         self._save_asked = False
         self._finish: tuple[StopReason, str] | None = None
-        self._points = self._attachment.points
 
     # The public face.
 
@@ -100,7 +99,7 @@ class Run:
             self._restored = self._open_saver().restore()
             self._restore_done = True
             if self._restored is not None:
-                self._step = self._restored.step
+                self._at[0] = self._restored.step
                 self._attachment.progress[Word.RESUMED_STEP] = self._restored.step
                 self._attachment.progress[Word.STEP] = self._restored.step
                 self._attachment.say(f"{self.name}: going on at step {self._restored.step} from {self._restored.path}")
@@ -119,10 +118,7 @@ class Run:
 
     def log(self, **scalars: Any) -> None:
         """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
-        try:
-            self._points(self._step, _time(), scalars)
-        except Exception:
-            self._log_slowly(scalars)
+        self._log_slowly(scalars)  # attached, `_start` puts the quick one in this one's place
 
     def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> Checkpoint | None:
         """Save; inside the loop the present step counts as done, so call it behind its work. `now=False`: at the
@@ -133,7 +129,7 @@ class Run:
             self._wake()
             return None
         inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
-        step = self._step + 1 if inside else self._step
+        step = self._at[0] + 1 if inside else self._at[0]
         return self._save(step, "asked by the program", files={k: Path(v) for k, v in (files or {}).items()})
 
     @contextmanager
@@ -144,7 +140,7 @@ class Run:
         stage = progress[Word.STAGE]
         progress[Word.EVALUATIONS] += 1
         progress[Word.STAGE] = ProgramStage.EVALUATING
-        self._attachment.tell({"kind": "evaluation", "step": int(self._step)})
+        self._attachment.tell({"kind": "evaluation", "step": self._at[0]})
         try:
             yield
         finally:
@@ -182,7 +178,8 @@ class Run:
             return
         self._started = True
         self._attachment.attach(self._settings)
-        self._points = self._attachment.points
+        if self._attachment.metrics is not None:
+            self.__dict__["log"] = self._attachment.metrics.recorder(self._at, self._log_slowly)
         self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
         self._interrupts.second_ends = not self._attachment.attached
         self._interrupts.install()
@@ -201,9 +198,9 @@ class Run:
         if left and error is not None:
             # The loop was not left by `break` but by this error: a crash in the middle, not an end.
             progress[Word.LOOP] = Loop.INSIDE
-            progress[Word.STEP] = self._step - 1
+            progress[Word.STEP] = self._at[0] - 1
         elif left:
-            self._save_last(self._step, "the loop was left")
+            self._save_last(self._at[0], "the loop was left")
             self._tell_reason(StopReason.CUSTOM, "the program left its loop")
         if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
             self._mark_finished()
@@ -211,7 +208,7 @@ class Run:
             self._attachment.tell({"kind": "summary", "values": _plain(self.summary)})
         self._interrupts.restore()
         self._attachment.close()
-        self._points = self._attachment.points
+        self.__dict__.pop("log", None)
         _open_runs.discard(self)
 
     def _end_at_exit(self) -> None:
@@ -247,32 +244,32 @@ class Run:
 
     def _loop(self, total: int | None, per_epoch: int | None) -> Iterator[Step]:
         make = step_type(total=total, per_epoch=per_epoch)
-        orders = self._attachment.orders.words
+        orders = self._attachment.orders.words[_ORDERS]
         words, doubles = self._attachment.progress.words, self._attachment.progress.doubles
-        index = self._step
+        at = self._at
+        index = at[0]
         epoch, batch = divmod(index, per_epoch) if per_epoch else (0, 0)
         self._begin_loop(total, per_epoch, epoch, batch)
+        seen = memoryview(bytes(orders.nbytes)).cast("q")  # no orders
+        now = _time()
         while True:
-            if (
-                index >= self._check_at
-                or orders[_STOP_LEVEL]
-                or orders[_PREEMPT_DEADLINE]
-                or orders[_CHECKPOINT_NOW] != self._saves_seen
-                or doubles[_PROGRESS_AT] >= self._save_time
-            ) and self._boundary(index):
-                return
+            if index >= self._check_at or now >= self._save_time or orders != seen:
+                # Kept before it is looked at: what changes meanwhile is seen at the next boundary.
+                seen = memoryview(orders.tobytes()).cast("q")
+                if self._boundary(index):
+                    return
             try:
                 yield make(index)
             except GeneratorExit:
                 # `break`, or an error in the loop's body: only the end of the `with` block can tell.
-                words[_STEP] = self._step = index + 1
+                words[_STEP] = at[0] = index + 1
                 words[Word.LOOP] = Loop.LEFT
                 words[Word.STAGE] = ProgramStage.FINISHING
                 raise
             index += 1
-            self._step = index
+            at[0] = index
             words[_STEP] = index
-            doubles[_PROGRESS_AT] = _time()
+            doubles[_PROGRESS_AT] = now = _time()
             if per_epoch:
                 batch += 1
                 if batch == per_epoch:
@@ -293,7 +290,7 @@ class Run:
         progress[Word.STAGE] = ProgramStage.TRAINING
         progress[Word.LOOP] = Loop.INSIDE
         self._interrupts.install()
-        self._plan(self._step)
+        self._plan(self._at[0])
 
     def _boundary(self, step: int) -> bool:
         """Between two steps, when something may be due. True: the loop ends here. Leaves by Paused or Killed."""
@@ -362,7 +359,9 @@ class Run:
         if self._save_time == math.inf or saver.saved_step == step or saver.failed_at > 0:
             self._save_time = self._cadence.next_time(time.time(), save_seconds=saver.save_seconds)
         self._check_at = min(self._save_step, math.inf if self._total is None else self._total)
-        if self._interrupts.seen or self._finish or self._save_asked:
+        orders = self._attachment.orders
+        waiting = orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE]  # for a step, or for a save that failed
+        if waiting or self._interrupts.seen or self._finish or self._save_asked:
             self._check_at = -1
 
     def _wake(self) -> None:
@@ -405,7 +404,7 @@ class Run:
                 self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
         try:
             if good:
-                self._points(int(self._step), time.time(), good)
+                self._attachment.points(self._at[0], time.time(), good)
         except Exception as error:
             self._attachment.say(f"metrics can't be written: {error!r}")
 
@@ -418,7 +417,7 @@ def _after_fork() -> None:
     for run in list(_open_runs):
         run._interrupts.restore()
         run._attachment.abandon()
-        run._points = run._attachment.points
+        run.__dict__.pop("log", None)
         run._closed = True
         atexit.unregister(run._end_at_exit)
 
