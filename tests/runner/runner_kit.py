@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,11 @@ from typing import Any
 
 from websockets.asyncio.server import Request, Response, Server, ServerConnection, serve
 
+from whistlestop.domain.ids import new_id
+from whistlestop.engines.attempt_files import read_began
+from whistlestop.engines.base import JobId, JobState
+from whistlestop.engines.containment import Tree
+from whistlestop.engines.local import LocalEngine
 from whistlestop.wire.frames import (
     Ack,
     Bye,
@@ -28,6 +35,7 @@ from whistlestop.wire.frames import (
     encode,
     split_records,
 )
+from whistlestop.wire.launch import Launch
 
 
 class Peer:
@@ -165,3 +173,80 @@ def until(condition: Callable[[], Any], what: str = "", timeout: float = 30.0) -
         assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
         time.sleep(0.005)
     return value
+
+
+LADDER = {"flag": 60.0, "interrupt": 5.0, "terminate": 5.0, "attach": 0.5, "kill_save": 5.0}
+
+
+class Kit:
+    """A directory, a peer and an engine; whatever was launched is ended by `close`."""
+
+    def __init__(self, root: Path, *, walk: bool) -> None:
+        self.root = root
+        self.walk = walk
+        self.peer = Peer(root / "server.json")
+        self.engine = LocalEngine(root / "attempts", walk=walk)
+        self.work = root / "work"
+        self.work.mkdir()
+        self.jobs: list[JobId] = []
+
+    def launch(self, *command: str, secrets: dict[str, str] | None = None, **fields: Any) -> JobId:
+        wanted = self.describe(*command, **fields)
+        job = self.engine.launch(wanted, secrets or {})
+        self.jobs.append(job)
+        return job
+
+    def describe(self, *command: str, **fields: Any) -> Launch:
+        attempt = fields.pop("attempt_id", None) or new_id("a")
+        given: dict[str, Any] = {
+            "attempt_id": attempt,
+            "attempt_number": 1,
+            "run_id": "r-1",
+            "run_name": "one",
+            "phase": "train",
+            "kind": "train",
+            "command": list(command),
+            "env": {},
+            "directory": str(self.root / "attempts" / attempt),
+            "workdir": str(self.work),
+            "checkpoints": str(self.root / "checkpoints"),
+            "slots": [0],
+            "ladder": LADDER | fields.pop("ladder", {}),
+            "server": "ws://127.0.0.1:1/api/v1/runner",
+            "token": "token-of-this-attempt",
+            "server_file": str(self.peer.server_file),
+            "sample_every": 0.2,
+        }
+        return Launch(**(given | fields))
+
+    def python(self, code: str, **fields: Any) -> JobId:
+        return self.launch(sys.executable, "-c", textwrap.dedent(code), **fields)
+
+    def state(self, job: JobId) -> JobState:
+        return self.engine.poll([job])[job].state
+
+    def directory(self, job: JobId) -> Path:
+        return self.root / "attempts" / job
+
+    def runner_pid(self, job: JobId) -> int:
+        began = until(lambda: read_began(self.directory(job)), "the runner's mark")
+        return int(began.pid)
+
+    def group(self, job: JobId) -> Path | None:
+        began = until(lambda: read_began(self.directory(job)), "the runner's mark")
+        return Path(began.group) if began.group else None
+
+    def alive(self, job: JobId) -> list[int]:
+        """By the environment mark: a witness of its own."""
+        return [process.pid for process in Tree(job).living()]
+
+    def ended(self) -> dict[str, Any]:
+        return until(self.peer.ended, "the end")  # type: ignore[no-any-return]
+
+    def wait_done(self, job: JobId) -> None:
+        until(lambda: self.state(job) is JobState.ENDED, f"{job} to be done")
+
+    def close(self) -> None:
+        for job in self.jobs:
+            self.engine.cancel(job)
+        self.peer.close()
