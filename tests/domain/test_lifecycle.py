@@ -1,0 +1,230 @@
+"""decide(): examples, and a machine that throws random requests and events at it."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from whistlestop.domain import states
+from whistlestop.domain.lifecycle import (
+    AttemptFacts,
+    PhaseChange,
+    PhaseFacts,
+    RunChange,
+    RunFacts,
+    decide,
+    live,
+    ready,
+)
+from whistlestop.domain.reasons import OUTCOMES, EndReason
+from whistlestop.domain.states import (
+    PHASE_ENDED,
+    PHASE_TRANSITIONS,
+    RUN_ENDED,
+    RUN_TRANSITIONS,
+    AttemptState,
+    PhaseState,
+    RunState,
+)
+from whistlestop.domain.stops import Stop
+
+
+def attempt(reason: EndReason | None = None, *, number: int = 1, up: bool = True, step: int = 0) -> AttemptFacts:
+    state = AttemptState.STARTED if reason is None else OUTCOMES[reason].state
+    return AttemptFacts(f"a{number}", number, state, up=up, reason=reason, last_step=step)
+
+
+def run_with(*phases: PhaseFacts, state: RunState = RunState.RUNNING, request: Stop = Stop.NONE) -> RunFacts:
+    return RunFacts("r", state, phases, request=request)
+
+
+def running(reason: EndReason | None, **extra: object) -> PhaseFacts:
+    return PhaseFacts("p0", "train", PhaseState.RUNNING, attempt=attempt(reason), **extra)  # type: ignore[arg-type]
+
+
+def after(run: RunFacts, now: float = 0.0) -> tuple[dict[str, PhaseState], RunChange | None]:
+    changes = decide(run, now)
+    phases = {change.phase.name: change.state for change in changes if isinstance(change, PhaseChange)}
+    return phases, next((change for change in changes if isinstance(change, RunChange)), None)
+
+
+def test_a_finished_attempt_completes_its_phase_and_the_run() -> None:
+    phases, change = after(run_with(running(EndReason.FINISHED)))
+    assert phases == {"train": PhaseState.COMPLETED}
+    assert change is not None
+    assert change.state is RunState.COMPLETED
+
+
+def test_an_error_uses_the_budget_and_then_fails() -> None:
+    phases, change = after(run_with(running(EndReason.CODE_RAISED, retries=1)))
+    assert phases == {"train": PhaseState.PENDING}
+    assert change is not None
+    assert change.recovering
+    phases, change = after(run_with(running(EndReason.CODE_RAISED, retries=1, errors_used=1)))
+    assert phases == {"train": PhaseState.FAILED}
+    assert change is not None
+    assert change.state is RunState.FAILED
+
+
+def test_lost_capacity_costs_no_budget() -> None:
+    changes = decide(run_with(running(EndReason.PREEMPTED, retries=0)), 0.0)
+    assert isinstance(changes[0], PhaseChange)
+    assert changes[0].state is PhaseState.PENDING
+    assert changes[0].phase.errors_used == 0
+
+
+def test_our_own_faults_without_progress_end_after_a_while() -> None:
+    phase = running(EndReason.RUNNER_LOST, faults=9)
+    assert after(run_with(phase))[0] == {"train": PhaseState.FAILED}
+    moved = replace(phase, attempt=attempt(EndReason.RUNNER_LOST, step=500))
+    assert after(run_with(moved))[0] == {"train": PhaseState.PENDING}
+
+
+def test_a_kill_wins_over_a_program_that_finished_in_the_same_moment() -> None:
+    phases, change = after(run_with(running(EndReason.FINISHED), request=Stop.KILL))
+    assert phases == {"train": PhaseState.COMPLETED}
+    assert change is not None
+    assert change.state is RunState.KILLED
+
+
+def test_a_kill_is_not_shown_before_the_attempt_is_gone() -> None:
+    _, change = after(run_with(running(None), request=Stop.KILL))
+    assert change is not None
+    assert change.state is RunState.RUNNING
+
+
+def test_checkpoints_that_do_not_load_ask_for_a_person() -> None:
+    phases, change = after(run_with(running(EndReason.CHECKPOINT_UNUSABLE)))
+    assert phases == {"train": PhaseState.PENDING}
+    assert change is not None
+    assert change.state is RunState.WAITING
+    assert change.attention
+
+
+def test_phases_behind_a_failed_one_are_skipped() -> None:
+    behind = PhaseFacts("p1", "report", PhaseState.PENDING, needs=("train",))
+    phases, change = after(run_with(running(EndReason.CODE_RAISED), behind))
+    assert phases == {"train": PhaseState.FAILED, "report": PhaseState.SKIPPED}
+    assert change is not None
+    assert change.state is RunState.FAILED
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """Random requests and ends; every change must be in the tables, and the rules of the design must hold."""
+
+    @initialize(count=st.integers(1, 4), retries=st.integers(0, 2), chain=st.booleans())
+    def start(self, count: int, retries: int, chain: bool) -> None:
+        phases = tuple(
+            PhaseFacts(
+                f"p{index}",
+                f"n{index}",
+                PhaseState.PENDING,
+                needs=(f"n{index - 1}",) if chain and index else (),
+                retries=retries,
+            )
+            for index in range(count)
+        )
+        self.run = RunFacts("r", RunState.QUEUED, phases)
+        self.number = 0
+        self.now = 0.0
+        self.asked = Stop.NONE
+
+    def settle(self) -> None:
+        for _ in range(2):  # the second time there is nothing left to do
+            changes = decide(self.run, self.now)
+            for change in changes:
+                if isinstance(change, PhaseChange):
+                    before = next(phase for phase in self.run.phases if phase.id == change.phase.id)
+                    states.check(PHASE_TRANSITIONS, before.state, change.state)
+                    phases = tuple(change.phase if phase.id == change.phase.id else phase for phase in self.run.phases)
+                    self.run = replace(self.run, phases=phases)
+                else:
+                    if change.state is not self.run.state:
+                        states.check(RUN_TRANSITIONS, self.run.state, change.state)
+                    self.run = replace(
+                        self.run,
+                        state=change.state,
+                        reason=change.reason,
+                        recovering=change.recovering,
+                        attention=change.attention,
+                    )
+        assert decide(self.run, self.now) == []
+
+    def put(self, phase: PhaseFacts) -> None:
+        phases = tuple(phase if other.id == phase.id else other for other in self.run.phases)
+        self.run = replace(self.run, phases=phases)
+
+    @precondition(lambda self: ready(self.run))
+    @rule(data=st.data())
+    def place(self, data: st.DataObject) -> None:
+        phase = data.draw(st.sampled_from(ready(self.run)))
+        self.number += 1
+        began = AttemptFacts(f"a{self.number}", self.number, AttemptState.STARTED)
+        self.put(replace(phase, state=PhaseState.RUNNING, attempt=began))
+        self.settle()
+
+    @precondition(lambda self: any(live(phase) for phase in self.run.phases))
+    @rule(data=st.data(), reason=st.sampled_from(list(EndReason)), step=st.integers(0, 100))
+    def end(self, data: st.DataObject, reason: EndReason, step: int) -> None:
+        phase = data.draw(st.sampled_from([phase for phase in self.run.phases if live(phase)]))
+        assert phase.attempt is not None
+        gone = replace(phase.attempt, state=OUTCOMES[reason].state, reason=reason, last_step=step)
+        self.put(replace(phase, attempt=gone))
+        self.settle()
+
+    @precondition(lambda self: any(live(phase) for phase in self.run.phases))
+    @rule(data=st.data())
+    def come_up(self, data: st.DataObject) -> None:
+        phase = data.draw(st.sampled_from([phase for phase in self.run.phases if live(phase)]))
+        assert phase.attempt is not None
+        self.put(replace(phase, attempt=replace(phase.attempt, up=True)))
+        self.settle()
+
+    @precondition(lambda self: self.run.state not in RUN_ENDED)
+    @rule(level=st.sampled_from([Stop.PAUSE, Stop.KILL]))
+    def ask(self, level: Stop) -> None:
+        self.run = replace(self.run, request=max(self.run.request, level))
+        self.asked = max(self.asked, level)
+        self.settle()
+
+    @precondition(lambda self: self.run.state is RunState.WAITING and self.run.request is not Stop.KILL)
+    @rule()
+    def resume(self) -> None:
+        self.run = replace(self.run, request=Stop.NONE, attention=None)
+        self.settle()
+
+    @rule(seconds=st.floats(0, 100))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.settle()
+
+    @invariant()
+    def an_ended_run_has_nothing_alive_and_nothing_left_to_do(self) -> None:
+        if self.run.state in RUN_ENDED:
+            assert not any(live(phase) for phase in self.run.phases)
+            assert all(phase.state in PHASE_ENDED for phase in self.run.phases)
+            assert ready(self.run) == []
+
+    @invariant()
+    def a_kill_ends_as_killed_and_as_nothing_else(self) -> None:
+        if self.asked is Stop.KILL and self.run.state in RUN_ENDED:
+            assert self.run.state is RunState.KILLED
+
+    @invariant()
+    def nobody_is_killed_without_having_been_asked_to(self) -> None:
+        assert self.run.state is not RunState.KILLED or self.asked is Stop.KILL
+
+    @invariant()
+    def a_killed_run_that_lives_is_only_waiting_for_its_attempts(self) -> None:
+        if self.run.request is Stop.KILL and not any(live(phase) for phase in self.run.phases):
+            assert self.run.state is RunState.KILLED
+
+    @invariant()
+    def a_paused_run_starts_nothing(self) -> None:
+        if self.run.request is Stop.PAUSE:
+            assert ready(self.run) == []
+
+
+TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
