@@ -1,6 +1,6 @@
 """One method per endpoint of /api/v1, each returning the shapes of wire/api.py."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -215,14 +215,16 @@ class Client:
         *,
         last_id: str | None = None,
         give_up_after: float = 300.0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Message]:
-        """Everything live about one run until it has ended; server restarts are survived."""
+        """Everything live about one run until it has ended, or until `stopped`; server restarts are survived."""
         return follow(
             self._transport,
             f"/runs/{quoted(run)}/stream",
             query={"topics": ",".join(topics)},
             last_id=last_id,
             give_up_after=give_up_after,
+            stopped=stopped,
         )
 
     def stream_all(self, *, last_id: str | None = None, give_up_after: float = 300.0) -> Iterator[Message]:

@@ -18,6 +18,7 @@ class Place:
     url: str
     token: str | None = field(repr=False)
     explicit: bool  # somebody named the URL; otherwise it may change when the server restarts
+    announced: bool  # the server left this address in the data directory
     loopback: bool
 
 
@@ -40,7 +41,7 @@ def find_server(url: str | None = None, token: str | None = None, *, environ: Ma
     # The token in the file belongs to the server on this machine: it is never shown to another one.
     if not token and (chosen == known or is_loopback(chosen)):
         token = _text_of(data / "token")
-    return Place(chosen, token or None, explicit=bool(given), loopback=is_loopback(chosen))
+    return Place(chosen, token or None, explicit=bool(given), announced=chosen == known, loopback=is_loopback(chosen))
 
 
 def is_loopback(url: str) -> bool:

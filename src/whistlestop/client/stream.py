@@ -29,16 +29,22 @@ def follow(
     query: Query | None = None,
     last_id: str | None = None,
     give_up_after: float = 300.0,
+    stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Message]:
-    """Every message once and in order, until `end`. `give_up_after` seconds without a server: ServerUnreachable."""
+    """Every message once and in order, until `end`. `give_up_after` seconds without a server: ServerUnreachable.
+
+    `stopped` is asked between messages and before each new connection.
+    """
     lost_at: float | None = None
     wait = FIRST_WAIT
     while True:
         try:
             for message in _once(transport, path, query, last_id):
                 lost_at = None
+                if stopped():
+                    return
                 if message is None:
                     continue
                 wait = FIRST_WAIT
@@ -53,6 +59,8 @@ def follow(
         else:
             # The server closed the stream in order, without an end: it is going down.
             lost_at = clock() if lost_at is None else lost_at
+        if stopped():
+            return
         sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT)
         transport.look_again()

@@ -69,7 +69,11 @@ class Transport:
 
     def look_again(self) -> None:
         """After a lost connection: the server may have come back at another port."""
-        if not self.place.explicit and self._find() != self._place:
+        if self.place.explicit:
+            return
+        found = self._find()
+        # A server that left in order took its address with it: wait for it where it was, not at the default.
+        if found.announced and found != self._place:
             self.close()
 
     def close(self) -> None:

@@ -1,0 +1,38 @@
+"""`whistle cancel`: kill that discards the checkpoints."""
+
+from typing import Annotated
+
+import typer
+
+from whistlestop.cli.options import Json, Note, Project, Runs, Search, Status, Yes, command
+
+app = command()
+
+
+@app.command()
+def cancel(
+    runs: Runs = None,
+    status: Status = None,
+    project: Project = None,
+    search: Search = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every active run.")] = False,
+    yes: Yes = False,
+    note: Note = "",
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is proven.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Kill runs and discard their checkpoints: nothing is left to continue from. To keep the result use stop."""
+    from whistlestop.cli.ending import end_runs
+
+    end_runs(
+        "cancel",
+        runs,
+        status=status,
+        project=project,
+        search=search,
+        everything=everything,
+        yes=yes,
+        note=note,
+        wait=not no_wait,
+        as_json=as_json,
+    )

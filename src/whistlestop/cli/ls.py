@@ -1,0 +1,47 @@
+"""`whistle ls`: the runs."""
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from whistlestop.cli.options import Json, Project, Search, Status, checked_statuses, command, connect
+
+app = command()
+
+
+@app.command()
+def ls(
+    status: Status = None,
+    project: Project = None,
+    search: Search = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="-created (the default), created, priority, name or -elapsed."),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=1_000_000)] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the runs, the newest first."""
+    with connect() as client:
+        found = client.all_runs(status=checked_statuses(status), project=project, search=search, sort=sort)
+        runs = list(found if everything else islice(found, limit + 1))
+    more = not everything and len(runs) > limit
+    runs = runs if everything else runs[:limit]
+
+    from whistlestop.cli.output import aside, print_json, say, show
+
+    if as_json:
+        print_json(runs)
+        return
+    if not runs:
+        say("No runs." if not (status or project or search) else "No run matches.")
+        return
+    from whistlestop.cli.runs_table import runs_table
+
+    show(runs_table(runs))
+    if more:
+        aside(
+            f"There are more than {limit}: see them with --all, or narrow it down with --status, --project or --search."
+        )

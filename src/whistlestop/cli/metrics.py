@@ -1,0 +1,45 @@
+"""`whistle metrics`: the last values, and how they got there."""
+
+from typing import Annotated
+
+import typer
+
+from whistlestop.cli.options import Json, Run, command, connect
+
+app = command()
+
+
+@app.command()
+def metrics(
+    run: Run,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the metrics of a run. --json gives the whole series."""
+    with connect() as client:
+        found = client.metrics(run, names or [])
+
+    from whistlestop.cli import words
+    from whistlestop.cli.failures import printable
+    from whistlestop.cli.output import print_json, say, show, table
+
+    if as_json:
+        print_json(found.series)
+        return
+    shown = [series for series in found.series if series.points]
+    if not shown:
+        say("No metrics yet." if not names else f"No metric called {', '.join(names)}.")
+        return
+    made = table("metric", "last", "step", "min", "max", "", right=("last", "step", "min", "max"))
+    for series in shown:
+        step, last, _ = series.points[-1]
+        finite = [value for _, value, _ in series.points if value is not None]
+        made.add_row(
+            printable(series.name),
+            series.nonfinite.get(str(step), "nan") if last is None else words.number(last),
+            f"{step:,}",
+            words.number(min(finite)) if finite else "–",
+            words.number(max(finite)) if finite else "–",
+            words.sparkline([value for _, value, _ in series.points]),
+        )
+    show(made)

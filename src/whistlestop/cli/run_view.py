@@ -1,0 +1,143 @@
+"""One run as a page of text."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from whistlestop.cli import words
+from whistlestop.cli.failures import printable
+from whistlestop.cli.output import table
+from whistlestop.cli.runs_table import ordinal
+from whistlestop.wire.api import AttemptView, PhaseView, RunView
+
+
+def run_view(run: RunView) -> RenderableType:
+    return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *_attempts(run.phases))
+
+
+def headline(run: RunView) -> Text:
+    symbol, colour = words.SYMBOLS[run.status]
+    text = Text.assemble((f"{symbol} ", colour), (f"#{run.number} {printable(run.name)}", "bold"), "  ")
+    text.append(words.status(run), style=colour)
+    if run.reason:
+        text.append(f": {printable(run.reason)}")
+    return text
+
+
+def _facts(run: RunView) -> Table:
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim")
+    made.add_column(overflow="fold")
+    for title, value in _fact_lines(run):
+        made.add_row(title, printable(value))
+    return made
+
+
+def _fact_lines(run: RunView) -> list[tuple[str, str]]:
+    lines = [("id", run.id), ("project", run.project)]
+    if run.queue:
+        lines.append(("queue", f"{ordinal(run.queue.position)}; waits for {run.queue.waits_for}"))
+    if run.workflow:
+        lines.append(("workflow", run.workflow))
+    if run.parent:
+        step = f" at step {run.parent.step:,}" if run.parent.step is not None else ""
+        word = "continues" if run.parent.relation == "continue" else "repeats"
+        lines.append(("origin", f"{word} run {run.parent.run}{step}"))
+    lines.append(
+        ("submitted", f"{words.local_time(run.created_at)}{f' by {run.created_by}' if run.created_by else ''}")
+    )
+    if run.started_at:
+        lines.append(("started", words.local_time(run.started_at)))
+    if run.ended_at:
+        lines.append(("ended", words.local_time(run.ended_at)))
+    left = f", {words.length(run.eta_s)} left" if run.eta_s is not None else ""
+    lines.append(("elapsed", f"{words.length(run.elapsed_s)}{left}"))
+    lines.append(("credits", credits_line(run)))
+    if run.code.bundle or run.code.in_place or run.code.commit:
+        lines.append(("code", _code(run)))
+    if run.note:
+        lines.append(("note", run.note))
+    return lines
+
+
+def credits_line(run: RunView) -> str:
+    line = f"{words.amount(run.credits.used)} used"
+    if run.credits.saved is not None:
+        return f"{line}, {words.amount(run.credits.saved)} saved"
+    return line + (f" of about {words.amount(run.credits.estimated)}" if run.credits.estimated is not None else "")
+
+
+def _code(run: RunView) -> str:
+    where = f"in place in {run.code.in_place}" if run.code.in_place else f"bundle {(run.code.bundle or '–')[:12]}"
+    if not run.code.commit:
+        return where
+    return f"{where}, commit {run.code.commit[:12]}{' with changes' if run.code.dirty else ''}"
+
+
+def phases_table(phases: list[PhaseView]) -> Table:
+    made = table("phase", "kind", "status", "progress", "", "elapsed", "attempts", right=("elapsed", "attempts"))
+    for phase in phases:
+        made.add_row(
+            printable(phase.name),
+            phase.kind,
+            phase_status(phase),
+            f"{words.bar(phase.progress.fraction)} {words.percent(phase.progress.fraction)}".strip(),
+            words.steps(phase.progress),
+            words.length(phase.elapsed_s) if phase.attempts else "–",
+            str(len(phase.attempts)),
+        )
+    return made
+
+
+def phase_status(phase: PhaseView) -> Text:
+    symbol, colour = words.SYMBOLS.get(phase.status, ("?", ""))
+    text = Text(f"{symbol} {phase.status}", style=colour)
+    if phase.status == "running" and phase.progress.stage:
+        text.append(f" · {phase.progress.stage}", style="dim")
+    if phase.ladder:
+        after = f", then {phase.ladder.next_rung} at {words.local_time(phase.ladder.next_at, date=False)}"
+        text.append(f" · {phase.ladder.rung}{after if phase.ladder.next_rung else ''}", style="yellow")
+    elif phase.stop_requested and phase.status in ("pending", "running"):
+        text.append(" · stop requested", style="yellow")
+    if phase.retry_at:
+        text.append(f" · again at {words.local_time(phase.retry_at, date=False)}", style="dim")
+    if phase.stop_reasons:
+        ranked = sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)
+        text.append(f" · {printable('; '.join(reason.text for reason in ranked))}", style="dim")
+    return text
+
+
+def _attempts(phases: list[PhaseView]) -> list[RenderableType]:
+    attempts = [(phase, attempt) for phase in phases for attempt in phase.attempts]
+    if not attempts:
+        return []
+    made = table(
+        "attempt", "phase", "status", "steps", "where", "started", "ended", "credits", right=("attempt", "credits")
+    )
+    for phase, attempt in sorted(attempts, key=lambda pair: pair[1].number):
+        made.add_row(
+            str(attempt.number),
+            printable(phase.name),
+            _attempt_status(attempt),
+            _attempt_steps(attempt),
+            printable(f"{attempt.pool}{f' on {attempt.host}' if attempt.host else ''}"),
+            words.local_time(attempt.started_at),
+            words.local_time(attempt.ended_at, date=False),
+            words.amount(attempt.credits),
+        )
+    return [Text(), made]
+
+
+def _attempt_status(attempt: AttemptView) -> Text:
+    symbol, colour = words.SYMBOLS.get(attempt.status, ("?", ""))
+    text = Text(f"{symbol} {attempt.status}", style=colour)
+    if not attempt.reachable:
+        text.append(" · not heard of for a while", style="red")
+    if why := attempt.text or attempt.reason:
+        text.append(f" · {printable(why)}", style="dim")
+    return text
+
+
+def _attempt_steps(attempt: AttemptView) -> str:
+    start = f"{attempt.resumed_from:,}" if attempt.resumed_from is not None else "0"
+    return f"{start} → {attempt.last_step:,}" if attempt.last_step is not None else ""

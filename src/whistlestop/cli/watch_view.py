@@ -1,0 +1,122 @@
+"""What `whistle watch` knows of a run, and how that looks."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from whistlestop.cli import words
+from whistlestop.cli.failures import printable
+from whistlestop.cli.log_lines import tame
+from whistlestop.cli.run_view import credits_line, headline, phase_status
+from whistlestop.client.stream import Message
+from whistlestop.wire.api import LogLineView, PhaseView, ProgressView, RunView, SeriesView
+
+
+class Watched:
+    LINES = 8  # of the log
+    METRICS = 8
+    POINTS = 120  # of each metric
+
+    def __init__(
+        self,
+        run: RunView,
+        lines: Sequence[LogLineView],
+        series: Sequence[SeriesView],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self.run = run
+        self._seen_at = clock()
+        self._lines: deque[LogLineView] = deque(lines, self.LINES)
+        self._metrics: dict[str, deque[tuple[int, float | None]]] = {}
+        self._add_points(series)
+
+    def take(self, message: Message) -> None:
+        match message.kind:
+            case "run":
+                self.run = RunView.model_validate(message.data, extra="ignore")
+                self._seen_at = self._clock()
+            case "log":
+                self._lines.append(LogLineView.model_validate(message.data, extra="ignore"))
+            case "points":
+                found = [SeriesView.model_validate(item, extra="ignore") for item in message.data["series"]]
+                self._add_points(found)
+            case "progress":
+                self._progress(message)
+            case _:
+                pass
+
+    def view(self) -> RenderableType:
+        parts: list[RenderableType] = [headline(self.run), Text(self._footer(), style="dim"), Text(), self._phases()]
+        if self._metrics:
+            parts += [Text(), self._metrics_table()]
+        if self._lines:
+            parts += [Text(), *(self._log_line(line) for line in self._lines)]
+        if self.run.status not in words.ENDED:
+            parts += [Text(), Text("Ctrl-C leaves; the run goes on.", style="dim")]
+        return Group(*parts)
+
+    def _progress(self, message: Message) -> None:
+        progress = ProgressView.model_validate(message.data["progress"], extra="ignore")
+        phases = [
+            phase.model_copy(update={"progress": progress}) if phase.name == message.data["phase"] else phase
+            for phase in self.run.phases
+        ]
+        changes = {"phases": phases, "eta_s": message.data.get("eta_s")}
+        # Elapsed time goes on from when it was told, so a new progress must not take it back.
+        self.run = self.run.model_copy(update={**changes, "elapsed_s": self._elapsed()})
+        self._seen_at = self._clock()
+
+    def _add_points(self, series: Sequence[SeriesView]) -> None:
+        for item in series:
+            known = self._metrics.setdefault(item.name, deque(maxlen=self.POINTS))
+            known.extend((step, value) for step, value, _ in item.points[-self.POINTS :])
+
+    def _elapsed(self) -> float:
+        going = self.run.status == "running"
+        return self.run.elapsed_s + (self._clock() - self._seen_at if going else 0.0)
+
+    def _footer(self) -> str:
+        left = f", {words.length(self.run.eta_s)} left" if self.run.eta_s is not None else ""
+        line = f"{words.length(self._elapsed())}{left} · {credits_line(self.run)} credits"
+        return line + (f" · waits for {printable(self.run.queue.waits_for)}" if self.run.queue else "")
+
+    def _phases(self) -> Table:
+        made = Table.grid(padding=(0, 2, 0, 0))
+        for phase in self.run.phases:
+            made.add_row(printable(phase.name), phase_status(phase), *_monitors(phase))
+        return made
+
+    def _metrics_table(self) -> Table:
+        made = Table.grid(padding=(0, 2, 0, 0))
+        made.add_column()
+        made.add_column(justify="right")
+        made.add_column(style="cyan")
+        # The program's own before those of the machine.
+        names = sorted(self._metrics, key=lambda name: (name.startswith(("sys", "system")), name))
+        for name in names[: self.METRICS]:
+            points = self._metrics[name]
+            if points:
+                line = words.sparkline([value for _, value in points], 32)
+                made.add_row(printable(name), words.number(points[-1][1]), line)
+        return made
+
+    def _log_line(self, line: LogLineView) -> Text:
+        text = Text(f"{words.local_time(line.at, date=False)} ", style="dim", no_wrap=True, overflow="ellipsis")
+        return text.append(tame(line.text, coloured=False), style="red" if line.level == "error" else "default")
+
+
+def _monitors(phase: PhaseView) -> tuple[str, str]:
+    """Steps of the phase, and batches of the epoch."""
+    progress = phase.progress
+    steps = f"{words.bar(progress.fraction, 24)} {words.percent(progress.fraction)} " if progress.total else ""
+    batches = ""
+    if progress.batches and phase.status == "running":
+        share = progress.batch / progress.batches
+        batches = f"E{progress.epoch} {words.bar(share, 10)} {progress.batch:,}/{progress.batches:,}"
+    return f"{steps}{words.steps(progress)}", batches

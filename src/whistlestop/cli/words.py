@@ -1,0 +1,123 @@
+"""Times, amounts and statuses as people read them. Pure: no I/O, no tables."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whistlestop.wire.api import ProgressView, RunView
+
+# A symbol as well as a colour: not everybody sees the colours, and a pipe carries none.
+SYMBOLS = {
+    "queued": ("○", "yellow"),
+    "starting": ("◔", "cyan"),
+    "running": ("●", "green"),
+    "waiting": ("‖", "yellow"),
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "killed": ("■", "red"),
+    "pending": ("·", "dim"),
+    "skipped": ("–", "dim"),
+    "started": ("●", "green"),
+    "aborted": ("■", "yellow"),
+    "preempted": ("↯", "yellow"),
+    "lost": ("?", "red"),
+}
+ENDED = frozenset({"completed", "failed", "killed"})
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def length(seconds: float | None) -> str:
+    """42s, 3m12s, 1h05m, 2d03h"""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def amount(credits: float | None) -> str:
+    return "–" if credits is None else f"{credits:,.2f}"
+
+
+def percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{math.floor(fraction * 100):3d}%"  # never 100 % before the end
+
+
+def bar(fraction: float | None, width: int = 10) -> str:
+    if fraction is None:
+        return " " * width
+    full = min(width, math.floor(max(0.0, fraction) * width))
+    return "━" * full + "─" * (width - full)
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "nan"
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.4f}".rstrip("0").rstrip(".")
+    return f"{value:.3e}"
+
+
+def sparkline(values: Sequence[float | None], width: int = 24) -> str:
+    """The course of a series in one line; each letter is the mean of its share. A gap is a value that is not finite."""
+    if not values:
+        return ""
+    width = min(width, len(values))
+    shares = [values[len(values) * at // width : len(values) * (at + 1) // width] for at in range(width)]
+    means = [_mean([value for value in share if value is not None]) for share in shares]
+    known = [mean for mean in means if mean is not None]
+    if not known:
+        return " " * width
+    low, high = min(known), max(known)
+    span = high - low
+    if not span or not math.isfinite(span):
+        return "".join(" " if mean is None else _BARS[0] for mean in means)
+    return "".join(" " if mean is None else _BARS[min(7, int((mean - low) / span * 8))] for mean in means)
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def local_time(at: str | None, *, date: bool = True) -> str:
+    if not at:
+        return "–"
+    try:
+        moment = datetime.fromisoformat(at).astimezone()
+    except ValueError:
+        return at
+    return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def status(run: "RunView") -> str:
+    """The status, and what is under way."""
+    if run.requested:
+        return f"{run.status}, {'killing' if run.requested == 'kill' else 'pausing'}"
+    return "recovering" if run.recovering and run.status not in ENDED else run.status
+
+
+def steps(progress: "ProgressView") -> str:
+    """120/1,000 steps, epoch 3"""
+    if not progress.step and progress.total is None:
+        return ""
+    total = f"/{progress.total:,}" if progress.total is not None else ""
+    return f"step {progress.step:,}{total}" + (f", epoch {progress.epoch}" if progress.epoch else "")
+
+
+def name(run: "RunView") -> str:
+    return f"#{run.number} ({run.name})"
