@@ -1,3 +1,5 @@
+"""The runner's kit serves the engines too."""
+
 import shutil
 import sys
 import tempfile
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "runner"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "runner")]
 
 from runner_kit import Kit  # noqa: E402
 
