@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from runner_kit import Kit  # noqa: E402
+from runner_kit import Kit
 
 
 @pytest.fixture(params=["cgroup", "walk"])
