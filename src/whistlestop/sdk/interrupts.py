@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
@@ -23,7 +23,7 @@ class Interrupts:
         """Only from the main thread, as Python demands; elsewhere it does nothing."""
         if self._before or threading.current_thread() is not threading.main_thread():
             return
-        for number in _SIGNALS:
+        for number in SIGNALS:
             before = signal.getsignal(number)
             if before is None:  # set by C code: it could neither be called nor put back
                 continue

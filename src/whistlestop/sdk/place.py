@@ -1,9 +1,11 @@
 """Where this program's checkpoints are, and which one it starts from. It reads; saving is in saver.py."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
+from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.sdk.parts import RestoreFailed
 from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, safe_name
@@ -25,6 +27,11 @@ class Place:
     start: Checkpoint | None
     notes: tuple[str, ...] = ()  # what a person should know about how it was found
     standalone: bool = False
+    lock: int = -1  # open while this process trains here
+
+    def release(self) -> None:
+        if self.lock >= 0:
+            os.close(self.lock)
 
 
 def find_place(settings: Settings, *, checkpoints: Path | None, resume: str) -> Place:
@@ -55,31 +62,34 @@ def _given(settings: Settings, root: Path) -> Place:
 def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:
     """Each training is a directory run-001, run-002, …: the newest one that is not finished goes on."""
     numbers = _trainings(store.root)
-    notes: list[str] = []
     latest = numbers[-1] if numbers else 0
     phase = f"run-{latest:03d}"
-    resumable = latest > 0 and resume != "never" and not (store.root / phase / FINISHED).exists()
-    if resumable and lock and not _lock(store.root / phase):
-        notes.append(f"another process is training in {store.root / phase}; this one starts a new training")
-        resumable = False
-    if not resumable:
+    if latest == 0 or resume == "never" or (store.root / phase / FINISHED).exists():
         if resume == "must":
             raise RestoreFailed(f"resume='must', but {store.root} holds no unfinished training")
         phase = f"run-{latest + 1:03d}"
-        if lock:
-            _lock(store.root / phase)
-        return Place(store, phase, new_id("a"), 1, None, tuple(notes), standalone=True)
+    held = _lock(store.root / phase) if lock else -1
+    try:
+        newest, aside = _usable(store, phase)
+        if newest is None and resume == "must":
+            raise RestoreFailed(f"resume='must', but {store.root / phase} holds no checkpoint")
+        number = max((each.attempt_number for each in store.list(phase)), default=0) + 1
+    except BaseException:
+        if held >= 0:
+            os.close(held)
+        raise
+    notes = tuple(f"set aside a damaged checkpoint: {why}" for why in aside)
+    return Place(store, phase, new_id("a"), number, newest, notes, standalone=True, lock=held)
+
+
+def _usable(store: CheckpointStore, phase: str) -> tuple[Checkpoint | None, list[str]]:
     newest, aside = store.newest(phase)
     if newest is None and aside:
         raise RestoreFailed(
             f"none of the {len(aside)} checkpoints in {store.root / phase} can be used: {aside[0][1]}",
             hint="nothing was touched; move that directory away to start again from step 0",
         )
-    notes += [f"set aside a damaged checkpoint: {why}" for _, why in aside]
-    if newest is None and resume == "must":
-        raise RestoreFailed(f"resume='must', but {store.root / phase} holds no checkpoint")
-    number = max((each.attempt_number for each in store.list(phase)), default=0) + 1
-    return Place(store, phase, new_id("a"), number, newest, tuple(notes), standalone=True)
+    return newest, [why for _, why in aside]
 
 
 def _load(store: CheckpointStore, path: Path) -> Checkpoint:
@@ -104,21 +114,20 @@ def _trainings(root: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-_locks: list[object] = []  # held until the process ends
-
-
-def _lock(directory: Path) -> bool:
-    """Hold this training for this process. A system that can't lock does not stop anybody."""
+def _lock(directory: Path) -> int:
+    """Hold this training for this process; -1 where that can't be done. Refused while another one has it: going on
+    from its checkpoints would mix two trainings, starting anew beside it would lose its progress."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        handle = (directory / "lock").open("a")
+        held = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:  # the first save will say what is wrong with the disk
-        return True
+        return -1
     try:
-        if fcntl is not None:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fcntl is not None:  # a record lock: workers that the program forks must not keep it alive
+            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        handle.close()
-        return False
-    _locks.append(handle)
-    return True
+        os.close(held)
+        raise Refused(
+            f"another process is training in {directory}", hint="end it, or give this one a name: run(name=...)"
+        ) from None
+    return held

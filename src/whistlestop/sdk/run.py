@@ -3,6 +3,7 @@
 import atexit
 import math
 import os
+import signal
 import sys
 import time
 import weakref
@@ -19,7 +20,7 @@ from whistlestop.domain.reasons import STOP_SAYS, StopReason
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf, read_cadence
-from whistlestop.sdk.interrupts import Interrupts
+from whistlestop.sdk.interrupts import SIGNALS, Interrupts
 from whistlestop.sdk.parts import Part, part_of
 from whistlestop.sdk.place import FINISHED, find_place
 from whistlestop.sdk.saver import Restored, Saver
@@ -207,6 +208,8 @@ class Run:
         if self.summary:
             self._attachment.tell({"kind": "summary", "values": _plain(self.summary)})
         self._interrupts.restore()
+        if self._saver is not None:
+            self._saver.place.release()
         self._attachment.close()
         self.__dict__.pop("log", None)
         _open_runs.discard(self)
@@ -412,7 +415,19 @@ class Run:
 _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+_masks: list[set[signal.Signals]] = []  # one per fork in progress
+
+
+def _before_fork() -> None:
+    """Python forgets a signal that comes to a child before its handlers are put back: it has to wait for that."""
+    _masks.append({signal.Signals(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)})
+
+
+def _after_fork_in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
+
+
+def _after_fork_in_child() -> None:
     """Loader workers and the like: the channel is the parent's, and terminate() must end them."""
     for run in list(_open_runs):
         run._interrupts.restore()
@@ -420,10 +435,11 @@ def _after_fork() -> None:
         run.__dict__.pop("log", None)
         run._closed = True
         atexit.unregister(run._end_at_exit)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def run(

@@ -48,7 +48,7 @@ class Settings:
 
 
 def read_inputs(env: Mapping[str, str] | None = None) -> Mapping[str, Path]:
-    """Directories of earlier phases' checkpoints, by the phase's name in small letters, `-` as `_`."""
+    """Directories of earlier phases' checkpoints, by the phase's name in small letters, anything else as `_`."""
     env = os.environ if env is None else env
     return {
         _key(variable.removeprefix(layout.ENV_INPUT)): Path(value)
@@ -75,7 +75,7 @@ def safe_name(name: str) -> str:
 
 
 def _key(phase: str) -> str:
-    return phase.lower().replace("-", "_")
+    return re.sub(r"[^a-z0-9]", "_", phase.lower())
 
 
 def _path(env: Mapping[str, str], variable: str) -> Path | None:

@@ -1,0 +1,399 @@
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whistlestop.blobs import checkpoints
+from whistlestop.blobs.checkpoints import BadName, Checkpoint, CheckpointStore, Damaged, FileEntry, SaveFailed
+from whistlestop.blobs.manifest import MANIFEST
+
+WRITES = ("open", "write", "fsync", "close", "link", "unlink", "mkdir")
+
+
+class Cut(BaseException):
+    """The process ends here: no handler of ours may run, so it is no Exception."""
+
+
+def save(store: CheckpointStore, step: int, *, attempt: int = 1, size: int = 1000) -> Checkpoint:
+    writer = store.begin("main", step, attempt, f"a-{attempt}")
+    writer.add_bytes("model.bin", bytes([step % 256]) * size)
+    writer.add_bytes("optimizer/state.bin", b"o" * size)
+    return writer.commit({"loss": 0.5})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path / "checkpoints")
+
+
+def test_a_committed_checkpoint_is_listed_with_all_that_was_said_about_it(store: CheckpointStore) -> None:
+    saved = save(store, 500)
+    assert store.list("main") == [saved]
+    assert (saved.step, saved.attempt_number, saved.attempt_id) == (500, 1, "a-1")
+    assert saved.meta == {"loss": 0.5}
+    assert saved.bytes == 2000
+    assert list(saved.files) == ["model.bin", "optimizer/state.bin"]
+    assert saved.path == store.root / "main" / "step-000000000500-1"
+    assert store.newest("main") == (saved, [])
+    assert store.load(saved.path) == saved
+
+
+def test_the_list_is_newest_first_by_step_then_by_attempt(store: CheckpointStore) -> None:
+    for step, attempt in ((100, 1), (1000, 1), (90, 2), (1000, 2), (200, 2)):
+        save(store, step, attempt=attempt)
+    found = [(each.step, each.attempt_number) for each in store.list("main")]
+    assert found == [(1000, 2), (1000, 1), (200, 2), (100, 1), (90, 2)]
+
+
+def test_a_phase_without_checkpoints_has_none(store: CheckpointStore) -> None:
+    assert store.list("main") == []
+    assert store.newest("main") == (None, [])
+
+
+def test_files_and_trees_are_taken_as_they_are(store: CheckpointStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "a.bin").write_bytes(b"a")
+    (source / "b.bin").write_bytes(b"bb")
+    writer = store.begin("main", 1, 1, "a-1")
+    writer.add_tree("tree", source)
+    writer.add_file("single/b.bin", source / "b.bin")
+    (writer.path / "direct.bin").write_bytes(b"ccc")
+    saved = writer.commit({})
+    assert {name: entry.size for name, entry in saved.files.items()} == {
+        "direct.bin": 3,
+        "single/b.bin": 2,
+        "tree/b.bin": 2,
+        "tree/deep/a.bin": 1,
+    }
+    store.verify(saved)
+
+
+def damage_missing(path: Path) -> None:
+    path.unlink()
+
+
+def damage_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def damage_link(path: Path) -> None:
+    twin = path.with_name("twin")
+    path.rename(twin)
+    path.symlink_to(twin)
+
+
+def damage_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def damage_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = [damage_missing, damage_short, damage_flipped, damage_link, damage_directory, damage_pipe]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["model.bin", "optimizer/state.bin"])
+def test_a_damaged_file_is_named_and_the_one_before_is_taken(
+    store: CheckpointStore, damage: Callable[[Path], None], name: str
+) -> None:
+    older, newer = save(store, 1), save(store, 2)
+    damage(newer.path / name)
+    with pytest.raises(Damaged, match=name):
+        store.verify(newer)
+    found, aside = store.newest("main")
+    assert found == older
+    assert [(each.step, name in why) for each, why in aside] == [(2, True)]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"not json", b'{"content": 1, "sha256": 2}', b"[" * 100_000])
+def test_an_unreadable_manifest_is_set_aside_with_words(store: CheckpointStore, content: bytes) -> None:
+    older, newer = save(store, 1), save(store, 2)
+    (newer.path / MANIFEST).write_bytes(content)
+    assert store.list("main") == [older]
+    found, aside = store.newest("main")
+    assert found == older
+    assert [each.step for each, _ in aside] == [2]
+    assert "manifest.json" in aside[0][1]
+
+
+def test_a_manifest_with_one_changed_letter_is_not_believed(store: CheckpointStore) -> None:
+    saved = save(store, 2)
+    path = saved.path / MANIFEST
+    path.write_bytes(path.read_bytes().replace(b'"loss": 0.5', b'"loss": 0.4'))
+    with pytest.raises(Damaged, match="changed"):
+        store.load(saved.path)
+
+
+def test_a_copied_manifest_does_not_make_another_directory_a_checkpoint(store: CheckpointStore) -> None:
+    saved = save(store, 2)
+    shutil.copytree(saved.path, saved.path.parent / "step-000000000009-1")
+    assert store.newest("main")[0] == saved
+
+
+def test_when_none_verifies_all_are_set_aside_and_nothing_is_touched(store: CheckpointStore) -> None:
+    for step in (1, 2, 3):
+        damage_short(save(store, step).path / "model.bin")
+    found, aside = store.newest("main")
+    assert found is None
+    assert [each.step for each, _ in aside] == [3, 2, 1]
+    assert len(store.list("main")) == 3
+
+
+def count_writes(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, step: int) -> int:
+    save(store, step - 1)
+    calls = cut_after(monkeypatch, None)
+    save(store, step)
+    monkeypatch.undo()
+    return calls[0]
+
+
+def cut_after(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, error: Callable[[], BaseException] = Cut
+) -> list[int]:
+    """Let `limit` calls that change the disk happen, then end the process, as far as Python can."""
+    calls = [0]
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if limit is not None and calls[0] >= limit:
+                raise error()
+            calls[0] += 1
+            return real(*arguments, **options)
+
+        return call
+
+    for name in WRITES:
+        monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+    return calls
+
+
+def test_a_save_cut_after_any_single_write_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, 2)
+    assert total > 15
+    committed = 0
+    for limit in range(total):
+        store = CheckpointStore(tmp_path / f"cut-{limit}")
+        before = save(store, 1)
+        cut_after(monkeypatch, limit)
+        with pytest.raises(Cut):
+            save(store, 2)
+        monkeypatch.undo()
+        found, aside = store.newest("main")
+        assert aside == []
+        if found != before:  # cut behind the manifest: complete, only not yet known to be durable
+            committed += 1
+            assert found is not None
+            assert found.step == 2
+        else:
+            assert store.list("main") == [before]
+        assert save(store, 3).step == 3
+        store.sweep("main", 1)
+        assert all((path / MANIFEST).exists() for path in (store.root / "main").iterdir())
+    assert 0 < committed < total / 2
+
+
+def test_a_save_that_meets_an_error_at_any_write_says_so_and_is_never_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, 2)
+    harmless = 0
+    for limit in range(total):
+        store = CheckpointStore(tmp_path / f"full-{limit}")
+        before = save(store, 1)
+        real = {name: getattr(os, name) for name in WRITES}
+        calls = [0]
+
+        def once(name: str, limit: int = limit, real: Any = real, calls: list[int] = calls) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                calls[0] += 1
+                if calls[0] == limit + 1:
+                    if name == "close":
+                        real["close"](*arguments)
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return real[name](*arguments, **options)
+
+            return call
+
+        for name in WRITES:
+            monkeypatch.setattr(os, name, once(name))
+        try:
+            save(store, 2)
+            failed = False
+        except SaveFailed:
+            failed = True
+        monkeypatch.undo()
+        if failed:
+            assert store.list("main") == [before], limit
+            assert save(store, 2).step == 2
+        else:  # making a directory that is there already may fail as it likes
+            harmless += 1
+            newest, aside = store.newest("main")
+            assert newest is not None
+            assert (newest.step, aside) == (2, [])
+    assert harmless <= 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_on_a_disk_that_really_is_full_the_save_fails_and_gives_its_space_back(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"tmpfs can't be mounted here: {mounted.stderr.decode()}")
+    try:
+        store = CheckpointStore(small)
+        before = save(store, 1)
+        with pytest.raises(SaveFailed, match="No space left"):
+            save(store, 2, size=1 << 20)
+        assert store.newest("main") == (before, [])
+        assert save(store, 3).step == 3
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_process_killed_at_random_moments_of_saving_never_loses_what_it_had(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from whistlestop.blobs.checkpoints import CheckpointStore\n"
+        "store = CheckpointStore(Path(sys.argv[1])); step = int(sys.argv[2])\n"
+        "while True:\n"
+        "    step += 1\n"
+        "    writer = store.begin('main', step, 1, 'a-1')\n"
+        "    for part in range(4): writer.add_bytes(f'{part}.bin', bytes(300_000))\n"
+        "    writer.commit({})\n"
+        "    print(step, flush=True)\n"
+    )
+    told = 0
+    for saves in (1, 3, 2):
+        child = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path), str(told)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        for _ in range(saves):
+            told = int(child.stdout.readline())
+        child.kill()
+        rest = child.stdout.read().split()
+        child.wait()
+        child.stdout.close()
+        told = int(rest[-1]) if rest else told
+        found, aside = CheckpointStore(tmp_path).newest("main")
+        assert aside == []
+        assert found is not None
+        assert found.step >= told
+        told = found.step
+
+
+def test_a_step_is_saved_once_by_an_attempt(store: CheckpointStore) -> None:
+    saved = save(store, 5)
+    with pytest.raises(SaveFailed, match="already"):
+        save(store, 5)
+    assert store.newest("main") == (saved, [])
+
+
+def test_two_writers_of_one_checkpoint_commit_once(store: CheckpointStore) -> None:
+    writer = store.begin("main", 5, 1, "a-1")
+    writer.add_bytes("a", b"1")
+    late = checkpoints.CheckpointWriter(writer.path, "main", 5, 1, "a-1")
+    (writer.path / MANIFEST).write_bytes(b"the other one's")
+    with pytest.raises(SaveFailed):
+        late.commit({})
+
+
+def test_removing_takes_the_manifest_first(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = save(store, 1), save(store, 2)
+
+    def no_data(*arguments: object, **options: object) -> None:
+        raise Cut
+
+    monkeypatch.setattr(shutil, "rmtree", no_data)
+    with pytest.raises(Cut):
+        store.remove(newer)
+    monkeypatch.undo()
+    assert (newer.path / "model.bin").exists()
+    assert store.list("main") == [older]
+    store.remove(newer)
+    store.remove(newer)
+    assert not newer.path.exists()
+
+
+def test_removing_all_leaves_nothing(store: CheckpointStore) -> None:
+    save(store, 1)
+    store.remove_all()
+    assert not store.root.exists()
+    store.remove_all()
+
+
+def test_sweeping_takes_only_what_has_no_manifest_and_is_not_newer(store: CheckpointStore) -> None:
+    kept = save(store, 1)
+    store.begin("main", 2, 1, "a-1").add_bytes("half", b"1")
+    store.begin("main", 3, 2, "a-2").add_bytes("half", b"1")
+    assert store.sweep("main", 1) == 1
+    assert {path.name for path in (store.root / "main").iterdir()} == {kept.path.name, "step-000000000003-2"}
+
+
+HOSTILE = ["", ".", "..", "../x", "/etc/passwd", "a/../b", "a//b", "./a", "a/", "a\0b", "..\\x", MANIFEST]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_name_that_leads_elsewhere_is_refused(store: CheckpointStore, name: str) -> None:
+    writer = store.begin("main", 1, 1, "a-1")
+    with pytest.raises(BadName):
+        writer.add_bytes(name, b"x")
+    hostile = Checkpoint("c", "main", 1, 1, "a", writer.path, 0.0, 1, {name: FileEntry(1, "x")}, {})
+    with pytest.raises(Damaged):
+        store.verify(hostile)
+
+
+@pytest.mark.parametrize("phase", ["", ".", "..", "../x", "/x", "a/b", "a\0", "x" * 300, "a\n"])
+def test_a_phase_name_that_leads_elsewhere_is_refused(store: CheckpointStore, phase: str) -> None:
+    with pytest.raises(BadName):
+        store.begin(phase, 1, 1, "a-1")
+    with pytest.raises(BadName):
+        store.list(phase)
+
+
+def test_only_checkpoints_of_this_store_are_removed(store: CheckpointStore, tmp_path: Path) -> None:
+    saved = save(store, 1)
+    (tmp_path / "precious").mkdir()
+    for path in (tmp_path / "precious", store.root, store.root / "main"):
+        with pytest.raises(BadName):
+            store.remove(replace(saved, path=path))
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_link_inside_the_directory_is_not_committed(store: CheckpointStore, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    writer = store.begin("main", 1, 1, "a-1")
+    (writer.path / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(SaveFailed, match="link"):
+        writer.commit({})
+    assert store.list("main") == []
+
+
+def test_meta_that_is_not_json_fails_the_save(store: CheckpointStore) -> None:
+    writer = store.begin("main", 1, 1, "a-1")
+    with pytest.raises(SaveFailed, match="JSON"):
+        writer.commit({"model": object()})
+    assert store.list("main") == []
