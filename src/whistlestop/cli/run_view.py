@@ -139,5 +139,6 @@ def _attempt_status(attempt: AttemptView) -> Text:
 
 
 def _attempt_steps(attempt: AttemptView) -> str:
-    start = f"{attempt.resumed_from:,}" if attempt.resumed_from is not None else "0"
-    return f"{start} → {attempt.last_step:,}" if attempt.last_step is not None else ""
+    if not attempt.last_step and attempt.resumed_from is None:
+        return ""  # a program that counts no steps
+    return f"{attempt.resumed_from or 0:,} → {attempt.last_step or 0:,}"
