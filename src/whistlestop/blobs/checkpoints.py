@@ -130,7 +130,7 @@ class CheckpointStore:
     def _directories(self, phase: str) -> Sequence[tuple[Path, int, int]]:
         try:
             names = os.listdir(self.root / check_phase(phase))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         found = [
             (self.root / phase / name, int(match[1]), int(match[2]))

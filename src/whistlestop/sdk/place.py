@@ -36,15 +36,17 @@ class Place:
 
 def find_place(settings: Settings, *, checkpoints: Path | None, resume: str) -> Place:
     """RestoreFailed when there are checkpoints and none can be used: that is never a start from step 0."""
-    if settings.checkpoints is not None:
-        return _given(settings, settings.checkpoints)
-    root = checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
-    return _standalone(CheckpointStore(root), resume=resume, lock=settings.rank == 0)
+    root = settings.checkpoints or checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
+    try:
+        if settings.checkpoints is not None:
+            return _given(settings, CheckpointStore(root))
+        return _standalone(CheckpointStore(root), resume=resume, lock=settings.rank == 0)
+    except OSError as error:
+        raise RestoreFailed(f"{root} can't be searched for checkpoints: {error}") from error
 
 
-def _given(settings: Settings, root: Path) -> Place:
+def _given(settings: Settings, store: CheckpointStore) -> Place:
     """The runner chose and verified. Only what this very attempt has saved since may be newer."""
-    store = CheckpointStore(root)
     phase = settings.phase or "main"
     attempt_id = settings.attempt_id or new_id("a")
     stored = store.list(phase)
