@@ -7,11 +7,13 @@ whistle submit .                under a server: watch, stop, pause, resume, kill
 import itertools
 import os
 
-import numpy as np
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small are slower on several threads
 
-import whistlestop
+import numpy as np  # noqa: E402
 
-STEPS = int(os.environ.get("STEPS", "8000"))
+import whistlestop  # noqa: E402
+
+STEPS = int(os.environ.get("STEPS", "60000"))
 BATCH, HIDDEN, SAMPLES, TURNS = 256, 128, 12800, 6
 PER_EPOCH = SAMPLES // BATCH
 
@@ -24,7 +26,7 @@ def main() -> None:
     generator = np.random.default_rng(0)
     weights = start_weights(generator)
     momentum = {name: np.zeros_like(weight) for name, weight in weights.items()}
-    with whistlestop.run("mlp", every="500 steps, 1 minute") as run:
+    with whistlestop.run("mlp", every="2000 steps, 1 minute") as run:
         # Everything that the next step depends on: a resumed run goes on with the very same numbers.
         run.track(weights=weights, momentum=momentum, generator=generator)
         for step in run.steps(total=STEPS, per_epoch=PER_EPOCH):

@@ -2,12 +2,14 @@
 
 import os
 
-import numpy as np
-import real
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small are slower on several threads
 
-import whistlestop
+import numpy as np  # noqa: E402
+import real  # noqa: E402
 
-STEPS = int(os.environ.get("STEPS", "8000"))
+import whistlestop  # noqa: E402
+
+STEPS = int(os.environ.get("STEPS", "40000"))
 PARTS, BATCH, RATE = 8, 1024, 0.05
 
 
@@ -23,7 +25,7 @@ def main() -> None:
         "mean": mean,
         "spread": spread,
     }
-    with whistlestop.run("tabular", every="500 steps") as run:
+    with whistlestop.run("tabular", every="5000 steps") as run:
         run.track(model=model, generator=generator)
         for step in run.steps(total=STEPS, per_epoch=max(1, len(rows) // BATCH)):
             batch = rows[generator.integers(0, len(rows), BATCH)]
@@ -31,7 +33,7 @@ def main() -> None:
             rate = RATE / (1 + step / 500)
             improve(model, batch, shares, rate)
             run.log(loss=-likelihood, lr=rate)
-            if step.every(500) or step.last:
+            if step.every(2000) or step.last:
                 with run.evaluating():
                     _, whole = responsibilities(model, rows)
                 run.log(val_loss=-whole)

@@ -2,12 +2,14 @@
 
 import os
 
-import numpy as np
-import real
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small are slower on several threads
 
-import whistlestop
+import numpy as np  # noqa: E402
+import real  # noqa: E402
 
-STEPS = int(os.environ.get("STEPS", "3000"))
+import whistlestop  # noqa: E402
+
+STEPS = int(os.environ.get("STEPS", "60000"))
 CONTEXT, EMBEDDING, HIDDEN, BATCH = 8, 12, 96, 128
 
 
@@ -25,14 +27,14 @@ def main() -> None:
         "b1": np.zeros(len(letters)),
     }
     about = {"letters": "".join(letters), "context": CONTEXT}
-    with whistlestop.run("text", every="500 steps") as run:
+    with whistlestop.run("text", every="5000 steps") as run:
         run.track(weights=weights, generator=generator, about=about)
         for step in run.steps(total=STEPS, per_epoch=len(windows) // BATCH):
             batch = windows[generator.integers(0, len(windows), BATCH)]
             rate = 0.5 * (0.1 if step > STEPS * 0.8 else 1.0)
             loss, norm = learn(weights, batch[:, :-1], batch[:, -1], rate)
             run.log(loss=loss, lr=rate, grad_norm=norm)
-            if step.every(500) or step.last:
+            if step.every(2000) or step.last:
                 with run.evaluating():
                     sample = write(weights, about, 60, np.random.default_rng(step))
                 print(f"step {step + 1}: loss {loss:.4f}  {sample!r}", flush=True)

@@ -357,6 +357,7 @@ class Run:
 
     def _plan(self, step: int) -> None:
         """When to look closer next. The flag is read last: a signal may come while this is being worked out."""
+        self._attachment.count_dropped()
         self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
         saver = self._open_saver()
         if self._save_time == math.inf or saver.saved_step == step or saver.failed_at > 0:
