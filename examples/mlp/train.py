@@ -9,9 +9,9 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small are slower on several threads
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import whistlestop  # noqa: E402
+import whistlestop
 
 STEPS = int(os.environ.get("STEPS", "60000"))
 BATCH, HIDDEN, SAMPLES, TURNS = 256, 128, 12800, 6

@@ -4,10 +4,10 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small are slower on several threads
 
-import numpy as np  # noqa: E402
-import real  # noqa: E402
+import numpy as np
+import real
 
-import whistlestop  # noqa: E402
+import whistlestop
 
 STEPS = int(os.environ.get("STEPS", "40000"))
 PARTS, BATCH, RATE = 8, 1024, 0.05
