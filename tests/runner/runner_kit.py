@@ -246,7 +246,11 @@ class Kit:
     def wait_done(self, job: JobId) -> None:
         until(lambda: self.state(job) is JobState.ENDED, f"{job} to be done")
 
-    def close(self) -> None:
+    def close_jobs(self) -> None:
         for job in self.jobs:
             self.engine.cancel(job)
+        self.jobs.clear()
+
+    def close(self) -> None:
+        self.close_jobs()
         self.peer.close()

@@ -40,15 +40,25 @@ def create(attempt_id: str) -> Path | None:
         return None
     for base in dict.fromkeys((top / own(), top)):
         group = base / PARENT / attempt_id
-        try:
-            group.mkdir(parents=True, exist_ok=True)
-        except OSError:
+        if not _make(group):
             continue
         # Without cgroup.kill (Linux before 5.14) the walk is as good.
         if os.access(group / "cgroup.kill", os.W_OK) and os.access(base / "cgroup.procs", os.W_OK):
             return group
         remove(group)
     return None
+
+
+def _make(group: Path) -> bool:
+    for _ in range(5):
+        try:
+            group.mkdir(parents=True, exist_ok=True)
+            return True
+        except FileNotFoundError:  # somebody removed the empty parent in between
+            continue
+        except OSError:
+            return False
+    return False
 
 
 def enter(group: Path) -> None:

@@ -4,13 +4,14 @@ The imports here are few on purpose: the program is started first, everything el
 """
 
 import fcntl
+import mmap
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whistlestop.channel.layout import CONTROL_FILE
+from whistlestop.channel.layout import CONTROL_FILE, SIZE
 from whistlestop.engines.attempt_files import LOCK, read_began
 from whistlestop.engines.containment import Reaper, Tree, become_subreaper
 from whistlestop.runner import launching
@@ -38,7 +39,6 @@ def main(arguments: list[str]) -> int:
         _salvage(launch, directory)
     else:
         _supervise(launch, directory, secrets, walk="--walk" in arguments)
-    sys.stderr.flush()
     os._exit(0)  # threads that still read or hash have nothing left to say
 
 
@@ -66,9 +66,15 @@ def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, wa
 
     events = Events(RecordFile.open(directory / "runner"))
     events.tell("preparing", "The code is laid out and a checkpoint is looked for.")
-    (directory / CONTROL_FILE).unlink(missing_ok=True)
-    control = Control.create(directory / CONTROL_FILE)
-    ready = _start_quickly(launch, secrets, program) if is_quick(launch) else None
+    ready: Prepared | CannotStart | None = None
+    try:
+        (directory / CONTROL_FILE).unlink(missing_ok=True)
+        control = Control.create(directory / CONTROL_FILE)
+    except OSError as error:
+        control = Control(mmap.mmap(-1, SIZE))  # private: nobody will attach
+        ready = CannotStart("prepare_failed", f"The channel in {directory} could not be made: {error.strerror}.")
+    if ready is None and is_quick(launch):
+        ready = _start_quickly(launch, secrets, program)
     _go_on(launch, tree, reaper, control, events, program, secrets, ready)
 
 

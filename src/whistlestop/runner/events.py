@@ -1,4 +1,4 @@
-"""The `runner` stream: what the runner did and saw, in order, on disk. A full disk delays it and loses nothing."""
+"""The `runner` stream: what the runner did and saw, in order, on disk. A full disk loses nothing of it."""
 
 import time
 from typing import Any
@@ -9,7 +9,6 @@ from whistlestop.runner.recordfile import RecordFile
 class Events:
     def __init__(self, file: RecordFile) -> None:
         self.file = file
-        self._pending: list[bytes] = []
         self._early: list[tuple[float, str, str, dict[str, Any]]] | None = []
 
     def tell(self, kind: str, text: str, **data: Any) -> None:
@@ -24,14 +23,7 @@ class Events:
         for each in early:
             self._append(*each)
 
-    def flush(self) -> bool:
-        """Try again what a full disk did not take. True: everything told is on disk."""
-        while self._pending and self.file.append(self._pending[0]):
-            self._pending.pop(0)
-        return not self._pending
-
     def _append(self, at: float, kind: str, text: str, data: dict[str, Any]) -> None:
         from whistlestop.wire.frames import RunnerEvent, pack_record
 
-        self._pending.append(pack_record(RunnerEvent(at, kind, text, data)))
-        self.flush()
+        self.file.hold(pack_record(RunnerEvent(at, kind, text, data)))

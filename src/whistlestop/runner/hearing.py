@@ -1,13 +1,13 @@
 """Listening to what the SDK tells in its event journals: saved checkpoints and why it stopped."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from whistlestop.channel.journal import JournalDamaged, JournalReader, parse
 from whistlestop.channel.layout import Kind
+from whistlestop.runner.notes import note
 
 _EVENTS = re.compile(r"(events-\w+)\.\d{6,}\.journal")
 
@@ -34,7 +34,7 @@ class Hearing:
                         if record.kind == Kind.EVENT:
                             self._hear(record.event())
             except JournalDamaged as error:
-                print(f"{prefix}: {error.text}", file=sys.stderr, flush=True)
+                note(f"{prefix}: {error.text}")
                 self._deaf.add(prefix)
                 del self._readers[prefix]
                 continue

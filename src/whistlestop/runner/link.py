@@ -5,7 +5,6 @@ import json
 import os
 import random
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from whistlestop.runner.notes import note
 from whistlestop.runner.streams import Streams
 from whistlestop.wire.frames import PROTOCOL, Ack, Bye, Data, Hello, Order, Progress, Welcome, decode_down, encode
 
@@ -69,7 +69,7 @@ class Link:
                 return
             except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError, ValueError) as error:
                 if (text := f"link: {type(error).__name__}: {error}") != said:  # for days, if it is away for days
-                    print(said := text, file=sys.stderr, flush=True)
+                    note(said := text)
             delay = FIRST_DELAY if self.connections > before else min(LAST_DELAY, delay * 2)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 

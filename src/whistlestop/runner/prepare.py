@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from whistlestop.channel import layout
+from whistlestop.runner.notes import note
 
 if TYPE_CHECKING:
     from whistlestop.blobs.checkpoints import CheckpointStore
@@ -87,7 +87,7 @@ def try_prepare(
     except CannotStart as problem:
         return problem
     except Exception as error:
-        print(f"prepare: {error!r}", file=sys.stderr, flush=True)
+        note(f"prepare: {error!r}")
         return CannotStart("prepare_failed", f"Preparing failed: {error!r}")
 
 

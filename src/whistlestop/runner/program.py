@@ -75,10 +75,11 @@ class Program:
 
 
 def _become_program(tree: Tree, *, go: tuple[int, int], error: tuple[int, int], out: int, err: int) -> NoReturn:
-    where = "cgroup"
+    where = "start"
     try:
         os.setsid()
-        tree.enter()
+        with contextlib.suppress(OSError):  # refused in spite of all permissions: the walk finds us as well
+            tree.enter()
         os.close(go[1])
         with open(go[0], "rb") as file:
             orders = file.read()
@@ -111,10 +112,6 @@ def _explain(trouble: dict[str, object], command: str, cwd: Path, path: str) -> 
     if trouble["where"] == "cwd":
         return (
             f"The directory {cwd} can't be entered ({os.strerror(number)}): check `workdir` and what the bundle holds."
-        )
-    if trouble["where"] == "cgroup":
-        return (
-            f"The program could not be put into its process group ({os.strerror(number)}); this is the host's trouble."
         )
     if number == errno.ENOENT and "/" in command:
         return f"{command} does not exist in {cwd}, or the interpreter in its first line does not."

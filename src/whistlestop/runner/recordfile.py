@@ -11,7 +11,12 @@ class RecordFile:
 
     def __init__(self, fd: int, end: int) -> None:
         self._fd = fd
-        self.end = end
+        self._stored = end
+        self._held = b""  # behind what is stored: the disk did not take it yet
+
+    @property
+    def end(self) -> int:
+        return self._stored + len(self._held)
 
     @classmethod
     def open(cls, path: Path) -> "RecordFile":
@@ -32,16 +37,31 @@ class RecordFile:
         written = 0
         try:
             while written < len(records):
-                written += os.pwrite(self._fd, records[written:], self.end + written)
+                written += os.pwrite(self._fd, records[written:], self._stored + written)
         except OSError:
-            os.ftruncate(self._fd, self.end)
+            os.ftruncate(self._fd, self._stored)
             return False
-        self.end += written
+        self._stored += written
         return True
+
+    def hold(self, records: bytes) -> None:
+        """Append what must not be lost: from memory, until the disk takes it. Readers see no difference."""
+        self._held += records
+        self.flush()
+
+    def flush(self) -> bool:
+        """Try again what is held. True: everything is on disk."""
+        held, self._held = self._held, b""
+        if held and not self.append(held):
+            self._held = held
+        return not self._held
 
     def read(self, offset: int, limit: int) -> bytes:
         """Whole records from `offset` on, about `limit` bytes, at least one if there is one."""
-        block = os.pread(self._fd, min(limit, self.end - offset), offset)
+        if offset >= self._stored:
+            held = self._held[offset - self._stored :]
+            return held[: _whole(held[:limit]) or _whole(held)]
+        block = os.pread(self._fd, min(limit, self._stored - offset), offset)
         used = _whole(block)
         if used == 0 and len(block) >= 4:
             block = os.pread(self._fd, 4 + int.from_bytes(block[:4], "little"), offset)

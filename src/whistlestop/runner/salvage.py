@@ -17,6 +17,7 @@ from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import LogBook
+from whistlestop.runner.notes import note
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.supervise import PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
@@ -38,13 +39,11 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
         book = LogBook(logs, limit=launch.log_limit)
         book.say(f"the runner died; {gone.ended} processes ended, proven gone")
         await asyncio.to_thread(_report, launch, control, events, gone)
-    while not events.flush():
-        await asyncio.sleep(1.0)
     link = Link(
         launch,
         Streams(directory, logs=logs, runner=runner),
         on_order=_nothing_to_do,
-        on_unwanted=lambda text: print(f"salvage: {text}", file=sys.stderr),
+        on_unwanted=lambda text: note(f"salvage: {text}"),
         progress=lambda: _progress(control),
     )
     running = asyncio.create_task(link.run())

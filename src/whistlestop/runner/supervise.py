@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from whistlestop.runner.lines import Secrets
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import Capture, LogBook
 from whistlestop.runner.memory import oom_kills
+from whistlestop.runner.notes import note
 from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 from whistlestop.runner.recordfile import RecordFile
@@ -223,7 +223,7 @@ class Supervisor:
     async def _tick(self) -> None:
         while True:
             self._reaper.reap()
-            self._events.flush()
+            self._events.file.flush()
             self._hearing.listen()
             for word, kind in list(self._words.items()):
                 if self._control[word]:
@@ -244,27 +244,28 @@ class Supervisor:
             self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
                        lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
         self._tell_end(status, cannot, gone)
-        while not self._events.flush():
-            await asyncio.sleep(1.0)
 
     async def _prove_gone(self, *, started: bool) -> Gone:
-        killed = await self._killing if self._killing is not None else None
         said: set[int] = set()
+        killed, ended = self._killing is not None, 0
         while True:
-            gone = await asyncio.to_thread(self._tree.end, PROOF_SECONDS)
+            proving = self._killing or asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
+            gone = await proving
+            ended += gone.ended
             self._reaper.reap()
             if not gone.held:
                 break
+            self._killing = None  # its result is used up: look again
             for held in gone.held:
                 if held.pid not in said:
                     said.add(held.pid)
                     self._tell("notice", f"Process {held.pid} can't be ended: it hangs in the kernel ({held.where}). "
                                "Its slots stay taken until it lets go.", pid=held.pid)  # fmt: skip
             await asyncio.sleep(RETRY_SECONDS)
-        if killed is not None:
-            self._book.say(f"killed: {max(self._killed, killed.ended) + gone.ended} processes ended, proven gone")
-        elif gone.ended and started:
-            self._tell("leftovers", f"{gone.ended} processes outlived the program and were ended.", count=gone.ended)
+        if killed:
+            self._book.say(f"killed: {max(self._killed, ended)} processes ended, proven gone")
+        elif ended and started:
+            self._tell("leftovers", f"{ended} processes outlived the program and were ended.", count=ended)
         self._tree.remove()
         return gone
 
@@ -372,5 +373,5 @@ async def leave(directory: Path) -> None:
         except FileNotFoundError:
             return  # the directory itself was removed: nobody is going to look
         except OSError as error:
-            print(f"runner: {error}", file=sys.stderr, flush=True)
+            note(f"runner: {error}")
             await asyncio.sleep(1.0)
