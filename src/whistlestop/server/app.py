@@ -5,7 +5,9 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,19 @@ class _Uvicorn(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._hub.close()
         super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's own, but a signal that was obeyed is not raised again: the end is a good one, exit code 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _prepare(context: Context) -> None:

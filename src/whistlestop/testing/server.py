@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.client import Client
+from whistlestop.domain.errors import WhistleError
 from whistlestop.domain.states import RUN_ENDED
 from whistlestop.testing.wait import until
 from whistlestop.wire.api import RunStatus, RunView
@@ -21,6 +22,7 @@ class ServerProcess:
     def __init__(self, data: Path, *, slots: int = 2, extra: Sequence[str] = ()) -> None:
         self.data, self.slots, self.extra = data, slots, tuple(extra)
         self.process: subprocess.Popen[bytes] | None = None
+        self._clients: list[Client] = []
         self.env: Mapping[str, str] = {**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1"}
 
     def start(self) -> "ServerProcess":
@@ -44,8 +46,8 @@ class ServerProcess:
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended: {self.output()[-3000:]}")
-        with contextlib.suppress(FileNotFoundError, ValueError, Exception):
-            return bool(self.client().whoami())
+        with contextlib.suppress(FileNotFoundError, ValueError, WhistleError), self.client() as client:
+            return bool(client.whoami())
         return False
 
     @property
@@ -57,7 +59,10 @@ class ServerProcess:
         return (self.data / "token").read_text().strip()
 
     def client(self) -> Client:
-        return Client(self.url, self.token)
+        """A new one; those that nobody closes are closed with the server."""
+        made = Client(self.url, self.token)
+        self._clients.append(made)
+        return made
 
     def output(self) -> str:
         return (self.data / "server.out").read_text(errors="replace")
@@ -84,6 +89,8 @@ class ServerProcess:
                 self.start()
             self._end_all()
         finally:
+            for client in self._clients:
+                client.close()
             if self.process is not None:
                 self.process.send_signal(signal.SIGTERM)
                 try:

@@ -24,3 +24,18 @@ def alive_with(mark: str) -> dict[int, str]:
         if state not in "ZX":
             found[int(entry)] = f"{state} {command}"
     return found
+
+
+def runners_of(attempt_id: str) -> list[int]:
+    """Runner processes of an attempt, by what they were started for."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(b"whistlestop.runner" in word for word in words) and any(attempt_id.encode() in word for word in words):
+            found.append(int(entry))
+    return found

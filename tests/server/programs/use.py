@@ -1,6 +1,5 @@
 """A task that uses what training left."""
 
-import pickle
 import sys
 
 import whistlestop

@@ -1,6 +1,7 @@
 """What a runner's own words change: stages, checkpoints, the ladder, and the one proof of an attempt's end."""
 
 from collections.abc import Mapping, Sequence
+from signal import Signals
 from typing import Any
 
 import sqlalchemy as sa
@@ -113,7 +114,7 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         said.text,
         at=max(attempt.started_at, min(_number(data.get("gone_at"), said.at), context.clock())),
         exit_code=data.get("exit_code"),
-        signal=data.get("signal"),
+        signal=_signal(data.get("signal")),
         last_step=last,
         progress={**kept, "step": last or 0, "total": data.get("total") or kept.get("total", 0),
                   "epoch": data.get("epoch") or kept.get("epoch", 0)},
@@ -190,6 +191,16 @@ def _reasons(given: object) -> list[dict[str, Any]]:
     if found and not any(item["decisive"] for item in found):
         found[0]["decisive"] = True
     return found
+
+
+def _signal(value: object) -> str | None:
+    """SIGKILL, not 9: people read it."""
+    if not isinstance(value, int):
+        return str(value) if value else None
+    try:
+        return Signals(value).name
+    except ValueError:
+        return f"signal {value}"
 
 
 def _number(value: object, default: float) -> float:

@@ -1,0 +1,42 @@
+# `make run` and `make test` do all their set-up themselves; they need Python 3.11 or later and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: run test check bench soak clean
+
+run: $(VENV)/.run-ready
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/whistle up --run examples/pipeline/whistle.yaml
+
+test: $(VENV)/.dev-ready check
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(VENV)/.dev-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev-ready
+	$(BIN)/python bench/run.py
+
+soak: $(VENV)/.dev-ready
+	$(BIN)/python -m whistlestop.testing.kill_drill --rounds 300
+	WHISTLE_CONTAINMENT=walk $(BIN)/python -m whistlestop.testing.kill_drill --rounds 200
+	$(BIN)/python -m whistlestop.testing.restart_drill --rounds 100
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .schemathesis .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11, 4) else "Whistlestop needs Python 3.11.4 or later; say which: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV) || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); }
+
+$(VENV)/.run-ready: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev-ready: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.run-ready

@@ -1,0 +1,117 @@
+"""Server-sent events: live, and resumed without a gap or a double."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from whistlestop.client import Client
+from whistlestop.domain.errors import BadRequest
+from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
+
+
+def read(server: ServerProcess, path: str, *, last: str | None = None, most: int = 10**9) -> list[tuple[str, str, str]]:
+    """(event, id, data) until the stream ends or `most` have come."""
+    headers = {"Authorization": f"Bearer {server.token}"}
+    if last is not None:
+        headers["Last-Event-ID"] = last
+    found: list[tuple[str, str, str]] = []
+    with httpx2.stream("GET", f"{server.url}/api/v1{path}", headers=headers, timeout=60) as answer:
+        assert answer.status_code == 200
+        fields: dict[str, str] = {}
+        for line in answer.iter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif "event" in fields:
+                found.append((fields["event"], fields["id"], fields["data"]))
+                fields = {}
+                if len(found) >= most:
+                    break
+    return found
+
+
+def train(server: ServerProcess, programs: Path, steps: int) -> str:
+    phase = {"name": "train", "command": [sys.executable, "train.py"], "env": {"STEPS": str(steps)}}
+    return server.submit(phase, directory=programs).id
+
+
+def test_a_stream_tells_everything_and_ends_with_the_run(server: ServerProcess, client: Client, programs: Path) -> None:
+    run = train(server, programs, 30)
+    messages = read(server, f"/runs/{run}/stream")
+    assert messages[-1][0] == "end"
+    events = [json.loads(data)["seq"] for kind, _, data in messages if kind == "event"]
+    assert events == [event.seq for event in client.events(run)]
+    lines = [json.loads(data)["text"] for kind, _, data in messages if kind == "log"]
+    assert lines == server.logs(run)
+    points = [
+        point[0]
+        for kind, _, data in messages
+        if kind == "points"
+        for series in json.loads(data)["series"]
+        if series["name"] == "loss"
+        for point in series["points"]
+    ]
+    assert points == list(range(30))
+    assert any(kind == "progress" for kind, _, _ in messages)
+    assert json.loads(next(data for kind, _, data in reversed(messages) if kind == "run"))["status"] == "completed"
+
+
+@pytest.mark.parametrize("cut", [1, 5, 17, 40])
+def test_a_client_that_comes_back_gets_what_it_missed_once(server: ServerProcess, programs: Path, cut: int) -> None:
+    run = train(server, programs, 30)
+    server.wait(run, "completed")
+    topics = "?topics=events,logs"
+    whole = read(server, f"/runs/{run}/stream{topics}")
+    first = read(server, f"/runs/{run}/stream{topics}", most=cut)
+    rest = read(server, f"/runs/{run}/stream{topics}", last=first[-1][1])
+    assert [data for kind, _, data in first + rest if kind != "end"] == [
+        data for kind, _, data in whole if kind != "end"
+    ]
+
+
+def test_the_clients_stream_survives_a_server_that_is_killed_and_comes_back(
+    server: ServerProcess, programs: Path
+) -> None:
+    run = train(server, programs, 150)
+    lines: list[str] = []
+
+    def follow() -> None:
+        with Client(server.url, server.token) as client:
+            lines.extend(
+                message.data["text"] for message in client.stream(run, topics=["logs"]) if message.kind == "log"
+            )
+
+    port = server.url.rpartition(":")[2]
+    thread = threading.Thread(target=follow)
+    thread.start()
+    until(lambda: len(lines) > 5, what="the first lines")
+    server.kill()
+    server.extra = ("--port", port)
+    server.start()
+    server.wait(run, "completed")
+    thread.join(60)
+    assert lines == server.logs(run)
+
+
+def test_the_list_of_runs_is_live_too(server: ServerProcess) -> None:
+    first = server.submit({"name": "t", "kind": "task", "command": ["true"]})
+    server.wait(first.id)
+    (kind, seen, data), *_ = read(server, "/stream", most=1)
+    assert kind == "run"
+    assert json.loads(data)["status"] == "completed"
+    second = server.submit({"name": "t", "kind": "task", "command": ["true"]})
+    assert json.loads(read(server, "/stream", last=seen, most=1)[0][2])["id"] == second.id
+
+
+def test_nonsense_in_a_cursor_is_an_error_in_words(server: ServerProcess, client: Client) -> None:
+    run = server.submit({"name": "t", "kind": "task", "command": ["true"]})
+    headers = {"Authorization": f"Bearer {server.token}", "Last-Event-ID": "nonsense"}
+    answer = httpx2.get(f"{server.url}/api/v1/runs/{run.id}/stream", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    with pytest.raises(BadRequest, match="not a cursor"):
+        client.logs(run.id, after="1:2.x")
