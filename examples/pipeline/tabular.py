@@ -9,7 +9,7 @@ import real
 
 import whistlestop
 
-STEPS = int(os.environ.get("STEPS", "40000"))
+STEPS = int(os.environ.get("STEPS", "25000"))
 PARTS, BATCH, RATE = 8, 1024, 0.05
 
 

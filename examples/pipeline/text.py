@@ -9,7 +9,7 @@ import real
 
 import whistlestop
 
-STEPS = int(os.environ.get("STEPS", "60000"))
+STEPS = int(os.environ.get("STEPS", "50000"))
 CONTEXT, EMBEDDING, HIDDEN, BATCH = 8, 12, 96, 128
 
 
