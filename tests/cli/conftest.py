@@ -38,6 +38,7 @@ def whistle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     for name in ("WHISTLE_URL", "WHISTLE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")  # whatever the terminal around the tests is like
     monkeypatch.setenv("WHISTLE_DATA", str(tmp_path / "none"))
     monkeypatch.setenv("WHISTLE_URL", "http://127.0.0.1:9")
     code_directory = tmp_path / "code"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+WORDY = ("note", "why", "waits for")
 PIPE_WIDTH = 160  # without a terminal nothing is cut to fit
 
 
@@ -57,6 +58,9 @@ def table(*columns: str, right: Iterable[str] = ()) -> "Table":
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(
-            column, justify="right" if column in right else "left", no_wrap=column != "note", overflow="ellipsis"
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=column not in WORDY,  # those give way first when the terminal is narrow
+            overflow="ellipsis",
         )
     return made

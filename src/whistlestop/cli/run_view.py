@@ -75,67 +75,68 @@ def _code(run: RunView) -> str:
 
 
 def phases_table(phases: list[PhaseView]) -> Table:
-    made = table("phase", "kind", "status", "progress", "", "elapsed", "attempts", right=("elapsed", "attempts"))
+    numbers = ("elapsed", "attempts")
+    made = table("phase", "kind", "status", "progress", "steps", "elapsed", "attempts", "why", right=numbers)
     for phase in phases:
         made.add_row(
             printable(phase.name),
             phase.kind,
             phase_status(phase),
             f"{words.bar(phase.progress.fraction)} {words.percent(phase.progress.fraction)}".strip(),
-            words.steps(phase.progress),
+            words.steps(phase.progress).removeprefix("step "),
             words.length(phase.elapsed_s) if phase.attempts else "–",
             str(len(phase.attempts)),
+            phase_why(phase),
         )
     return made
 
 
 def phase_status(phase: PhaseView) -> Text:
     symbol, colour = words.SYMBOLS.get(phase.status, ("?", ""))
-    text = Text(f"{symbol} {phase.status}", style=colour)
-    if phase.status == "running" and phase.progress.stage:
-        text.append(f" · {phase.progress.stage}", style="dim")
+    running = phase.status == "running" and phase.progress.stage
+    return Text(f"{symbol} {phase.progress.stage if running else phase.status}", style=colour)
+
+
+def phase_why(phase: PhaseView) -> str:
+    """What is asked of it, what comes next, and why it stopped: the decisive reason first."""
+    parts = []
     if phase.ladder:
         after = f", then {phase.ladder.next_rung} at {words.local_time(phase.ladder.next_at, date=False)}"
-        text.append(f" · {phase.ladder.rung}{after if phase.ladder.next_rung else ''}", style="yellow")
+        parts.append(f"asked by {phase.ladder.rung}{after if phase.ladder.next_rung else ''}")
     elif phase.stop_requested and phase.status in ("pending", "running"):
-        text.append(" · stop requested", style="yellow")
+        parts.append("stop requested")
     if phase.retry_at:
-        text.append(f" · again at {words.local_time(phase.retry_at, date=False)}", style="dim")
-    if phase.stop_reasons:
-        ranked = sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)
-        text.append(f" · {printable('; '.join(reason.text for reason in ranked))}", style="dim")
-    return text
+        parts.append(f"again at {words.local_time(phase.retry_at, date=False)}")
+    parts += [reason.text for reason in sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)]
+    return printable("; ".join(parts))
 
 
 def _attempts(phases: list[PhaseView]) -> list[RenderableType]:
     attempts = [(phase, attempt) for phase in phases for attempt in phase.attempts]
     if not attempts:
         return []
-    made = table(
-        "attempt", "phase", "status", "steps", "where", "started", "ended", "credits", right=("attempt", "credits")
-    )
-    for phase, attempt in sorted(attempts, key=lambda pair: pair[1].number):
+    numbers = ("attempt", "credits")
+    made = table("attempt", "phase", "status", "steps", "where", "started", "ended", "credits", right=numbers)
+    attempts.sort(key=lambda pair: pair[1].number)
+    for phase, attempt in attempts:
+        symbol, colour = words.SYMBOLS.get(attempt.status, ("?", ""))
         made.add_row(
             str(attempt.number),
             printable(phase.name),
-            _attempt_status(attempt),
+            Text(f"{symbol} {attempt.status}", style=colour),
             _attempt_steps(attempt),
             printable(f"{attempt.pool}{f' on {attempt.host}' if attempt.host else ''}"),
             words.local_time(attempt.started_at),
             words.local_time(attempt.ended_at, date=False),
             words.amount(attempt.credits),
         )
-    return [Text(), made]
+    # Sentences below the table: a column of them would leave no room for the numbers.
+    said = [(attempt.number, _attempt_why(attempt)) for _, attempt in attempts]
+    return [Text(), made, Text(), *(Text(f"attempt {number}: {why}", style="dim") for number, why in said if why)]
 
 
-def _attempt_status(attempt: AttemptView) -> Text:
-    symbol, colour = words.SYMBOLS.get(attempt.status, ("?", ""))
-    text = Text(f"{symbol} {attempt.status}", style=colour)
-    if not attempt.reachable:
-        text.append(" · not heard of for a while", style="red")
-    if why := attempt.text or attempt.reason:
-        text.append(f" · {printable(why)}", style="dim")
-    return text
+def _attempt_why(attempt: AttemptView) -> str:
+    return printable(attempt.text or attempt.reason or "") if attempt.reachable else "not heard of for a while"
 
 
 def _attempt_steps(attempt: AttemptView) -> str:

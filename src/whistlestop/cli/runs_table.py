@@ -12,40 +12,28 @@ from whistlestop.wire.api import RunView
 
 
 def runs_table(runs: Sequence[RunView]) -> Table:
-    made = table(
-        "#",
-        "name",
-        "status",
-        "phase",
-        "progress",
-        "elapsed",
-        "left",
-        "credits",
-        right=("#", "elapsed", "left", "credits"),
-    )
+    numbers = ("#", "elapsed", "left", "credits")
+    made = table("#", "name", "status", "phase", "progress", "elapsed", "left", "credits", "why", right=numbers)
     for run in runs:
+        symbol, colour = words.SYMBOLS[run.status]
         made.add_row(
             str(run.number),
             printable(run.name),
-            status_text(run),
+            Text(f"{symbol} {words.status(run)}", style=colour),
             printable(run.phase or ""),
             f"{words.bar(run.progress.fraction)} {words.percent(run.progress.fraction)}".strip(),
             words.length(run.elapsed_s) if run.started_at else "–",
             words.length(run.eta_s),
             words.amount(run.credits.used),
+            Text(_why(run), style="dim", no_wrap=True, overflow="ellipsis"),
         )
     return made
 
 
-def status_text(run: RunView) -> Text:
-    symbol, colour = words.SYMBOLS[run.status]
-    text = Text(f"{symbol} {words.status(run)}", style=colour)
-    why = run.reason
-    if run.status == "queued" and run.queue:
-        why = f"{ordinal(run.queue.position)} in the queue"
-    if why:
-        text.append(f" · {printable(why).replace(chr(10), ' ')}"[:60], style="dim")
-    return text
+def _why(run: RunView) -> str:
+    """One line; `show` has all of it."""
+    place = f"{ordinal(run.queue.position)} in the queue" if run.status == "queued" and run.queue else ""
+    return " ".join(printable(place or run.reason or "").split())
 
 
 def ordinal(position: int) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from whistlestop.cli import words
 from whistlestop.cli.failures import printable
 from whistlestop.cli.log_lines import tame
-from whistlestop.cli.run_view import credits_line, headline, phase_status
+from whistlestop.cli.run_view import credits_line, headline, phase_status, phase_why
 from whistlestop.client.stream import Message
 from whistlestop.wire.api import LogLineView, PhaseView, ProgressView, RunView, SeriesView
 
@@ -89,7 +89,7 @@ class Watched:
     def _phases(self) -> Table:
         made = Table.grid(padding=(0, 2, 0, 0))
         for phase in self.run.phases:
-            made.add_row(printable(phase.name), phase_status(phase), *_monitors(phase))
+            made.add_row(printable(phase.name), phase_status(phase), *_monitors(phase), phase_why(phase))
         return made
 
     def _metrics_table(self) -> Table:
