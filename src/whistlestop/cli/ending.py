@@ -84,16 +84,11 @@ def _many(
         items += client.bulk(verb, runs=[run.id for run in runs[at : at + CHUNK]], note=note).items
     by_id = {run.id: run for run in runs}
     asked = [by_id[item.run] for item in items if item.ok and item.run in by_id]
-    left = (
-        [following.wait_until_ended(client, run, says=f"{count(asked)} are being killed …") for run in asked]
-        if wait
-        else []
-    )
+    killed = following.wait_for_all(client, asked, says=f"{count(asked)} are being killed …") if wait and asked else 0
     if as_json:
         print_json(BulkDone(items=items))
     else:
         tell_many(items, "killed" if wait else "being killed")
-    killed = sum(run.status == "killed" for run in left)
     return 0 if all(item.ok for item in items) and (not wait or killed == len(asked)) else 1
 
 

@@ -1,6 +1,8 @@
 """Staying with a run until it has ended. Leaving never harms it."""
 
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from whistlestop.cli import words
@@ -54,18 +56,32 @@ def exit_code(run: "RunView") -> int:
 
 def wait_until_ended(client: "Client", run: "RunView", *, says: str) -> "RunView":
     """With a spinner where somebody looks."""
+    with _spinner(says):
+        for _ in client.stream(run.id, ["run"]):
+            pass
+    return client.run(run.id)
+
+
+def wait_for_all(client: "Client", runs: Sequence["RunView"], *, says: str) -> int:
+    """One stream for any number of them. How many were killed."""
+    left, killed = {run.id for run in runs}, 0
+    with _spinner(says):
+        messages = client.stream_all() if left else iter(())
+        for message in messages:
+            if message.data["id"] in left and message.data["status"] in words.ENDED:
+                left.remove(message.data["id"])
+                killed += message.data["status"] == "killed"
+            if not left:
+                break
+    return killed
+
+
+def _spinner(says: str) -> AbstractContextManager[object]:
     if not sys.stderr.isatty():
-        return _ended_run(client, run)
+        return nullcontext()
     from rich.console import Console
 
-    with Console(stderr=True, markup=False).status(says):
-        return _ended_run(client, run)
-
-
-def _ended_run(client: "Client", run: "RunView") -> "RunView":
-    for _ in client.stream(run.id, ["run"]):
-        pass
-    return client.run(run.id)
+    return Console(stderr=True, markup=False).status(says)
 
 
 def _ended_word(run: "RunView") -> str:
