@@ -27,6 +27,7 @@ def up(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="a further name under which people reach this server")
     ] = None,
+    log_limit: Annotated[int, typer.Option(min=1, help="MiB of log kept per attempt; the rest is counted")] = 256,
     run: Annotated[Path | None, typer.Option(help="submit this spec once the server is up, and follow it")] = None,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value when the server is up")] = False,
 ) -> None:
@@ -47,6 +48,7 @@ def up(
         price=price,
         db=db,
         allowed_hosts=tuple(allow_host or ()),
+        log_limit=log_limit * 2**20,
     )
     server = Server(settings)
     try:

@@ -42,9 +42,7 @@ class WhistleError(Exception):
     code = "error"
     http = 500
 
-    def __init__(
-        self, text: str | None = None, *, hint: str | None = None, problems: Sequence[Problem] = ()
-    ) -> None:
+    def __init__(self, text: str | None = None, *, hint: str | None = None, problems: Sequence[Problem] = ()) -> None:
         self.text = text or (self.__doc__ or "").strip()
         self.hint = hint
         self.problems = tuple(problems)
@@ -157,6 +155,12 @@ class EngineUnreachable(WhistleError):
     """The engine does not answer; it may later."""
 
     code, http = "engine_unreachable", 503
+
+
+class DiskFull(WhistleError):
+    """The server's disk is full; nothing was changed."""
+
+    code, http = "disk_full", 507
 
 
 class ServerUnreachable(WhistleError):

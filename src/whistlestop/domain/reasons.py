@@ -66,12 +66,8 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.STOP_UNANSWERED: Outcome(
         AttemptState.FAILED, Retry.NEVER, "the stop was not answered and there is no checkpoint to keep"
     ),
-    EndReason.COMMAND_NOT_FOUND: Outcome(
-        AttemptState.FAILED, Retry.NEVER, "the command could not be started"
-    ),
-    EndReason.PREPARE_FAILED: Outcome(
-        AttemptState.FAILED, Retry.BUDGET, "the code could not be laid out on the host"
-    ),
+    EndReason.COMMAND_NOT_FOUND: Outcome(AttemptState.FAILED, Retry.NEVER, "the command could not be started"),
+    EndReason.PREPARE_FAILED: Outcome(AttemptState.FAILED, Retry.BUDGET, "the code could not be laid out on the host"),
     EndReason.CHECKPOINT_UNUSABLE: Outcome(
         AttemptState.FAILED, Retry.ATTENTION, "none of its checkpoints could be verified; nothing was touched"
     ),

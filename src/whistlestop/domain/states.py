@@ -83,13 +83,9 @@ RUN_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
 }
 
 PHASE_TRANSITIONS: Mapping[PhaseState, frozenset[PhaseState]] = {
-    PhaseState.PENDING: frozenset(
-        {PhaseState.RUNNING, PhaseState.FAILED, PhaseState.KILLED, PhaseState.SKIPPED}
-    ),
+    PhaseState.PENDING: frozenset({PhaseState.RUNNING, PhaseState.FAILED, PhaseState.KILLED, PhaseState.SKIPPED}),
     # Back to PENDING when an attempt ends and another one follows.
-    PhaseState.RUNNING: frozenset(
-        {PhaseState.PENDING, PhaseState.COMPLETED, PhaseState.FAILED, PhaseState.KILLED}
-    ),
+    PhaseState.RUNNING: frozenset({PhaseState.PENDING, PhaseState.COMPLETED, PhaseState.FAILED, PhaseState.KILLED}),
     PhaseState.COMPLETED: frozenset(),
     PhaseState.FAILED: frozenset(),
     PhaseState.KILLED: frozenset(),

@@ -127,11 +127,13 @@ def encode(frame: Up | Down) -> bytes:
 
 
 def decode_up(data: bytes) -> Up:
-    return _up.decode(data)
+    frame: Up = _up.decode(data)
+    return frame
 
 
 def decode_down(data: bytes) -> Down:
-    return _down.decode(data)
+    frame: Down = _down.decode(data)
+    return frame
 
 
 def pack_record(record: LogLine | RunnerEvent) -> bytes:

@@ -9,6 +9,9 @@ from typing import Any
 from whistlestop.domain.stops import Ladder
 
 
+DEFAULT_LADDER = Ladder()
+
+
 class PhaseKind(StrEnum):
     TRAIN = "train"  # has steps and checkpoints; can be stopped and keeps its result
     TASK = "task"  # a plain command
@@ -23,7 +26,9 @@ class Secret:
 
 @dataclass(frozen=True)
 class CheckpointSpec:
-    every: tuple[str, ...] = ()  # "500 steps", "10 minutes", "1 epoch"; any of them. Empty: only at the end and on request
+    every: tuple[
+        str, ...
+    ] = ()  # "500 steps", "10 minutes", "1 epoch"; any of them. Empty: only at the end and on request
     keep: int = 3
 
 
@@ -40,7 +45,7 @@ class PhaseSpec:
     retries: int = 0  # on error; lost capacity costs nothing
     checkpoint: CheckpointSpec = CheckpointSpec()
     stop_when: tuple[Mapping[str, Any], ...] = ()  # read by the SDK
-    grace: Ladder = Ladder()
+    grace: Ladder = DEFAULT_LADDER
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.websockets import WebSocketDisconnect
 
 from whistlestop.channel.records import JournalDamaged
-from whistlestop.domain.errors import BadRequest, StaleAttempt
+from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.server.api.access import bearer
 from whistlestop.server.services import accounts, ingest
 from whistlestop.server.services.context import Context
@@ -41,6 +41,9 @@ async def runner(socket: WebSocket) -> None:
         pass
     except StaleAttempt as error:
         await _close(socket, GONE, error.text)
+    except (DiskFull, sa.exc.DBAPIError) as error:
+        log.warning("attempt %s: what its runner sends can't be stored now: %s", attempt.id, error)
+        await _close(socket, 1013, "try again later")
     except (BadRequest, JournalDamaged, msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
         log.warning("attempt %s sent something unreadable: %s", attempt.id, error)
         await _close(socket, 4400, f"unreadable: {error}"[:100])

@@ -229,9 +229,28 @@ class Passes:
         with self._context.database.read() as connection:
             live = phases.live_attempts(connection)
             active = runs.active_ids(connection)
+            ended = phases.unforgotten(connection)
         self._check(live)
-        self._salvaged = {key: at for key, at in self._salvaged.items() if any(row.id == key for row in live)}
+        self._forget(ended)
+        kept = {row.id for row in live} | set(ended)
+        self._salvaged = {job: at for job, at in self._salvaged.items() if job in kept}
         return set(active)
+
+    def _forget(self, attempt_ids: Sequence[str]) -> None:
+        """What the server has stored needs no second copy. A runner that still ships is left alone."""
+        if not attempt_ids:
+            return
+        statuses = self._engine.poll([JobId(attempt_id) for attempt_id in attempt_ids])
+        gone = [job for job, status in statuses.items() if status.state in (JobState.ENDED, JobState.UNKNOWN)]
+        for job, status in statuses.items():
+            if status.state is JobState.DEAD:  # its end is known to us, its last bytes may not be
+                self._salvage(job)
+        for job in gone:
+            self._engine.forget(job)
+        if gone:
+            with self._context.database.write(durable=False) as connection:
+                for job in gone:
+                    phases.update_attempt(connection, job, forgotten=True)
 
     def check_jobs(self, attempt_ids: Collection[str]) -> set[str]:
         with self._context.database.read() as connection:
@@ -255,9 +274,7 @@ class Passes:
         match state:
             case JobState.DEAD:
                 # Its journals hold what it did not ship, and its program may still live: a new runner ends both.
-                if now - self._salvaged.get(row.id, 0.0) > 10.0:
-                    self._salvaged[row.id] = now
-                    self._engine.salvage(job)
+                self._salvage(job)
             case JobState.UNKNOWN:
                 self._relaunch(row)
             case JobState.ENDED:
@@ -266,6 +283,12 @@ class Passes:
                     self._end(row.id, EndReason.RUNNER_LOST, "its runner has left, and nothing tells how it ended")
             case JobState.RUNNING | JobState.PENDING:
                 self._force_kill(row, now)
+
+    def _salvage(self, job: JobId) -> None:
+        now = self._context.clock()
+        if now - self._salvaged.get(job, 0.0) > 10.0:
+            self._salvaged[job] = now
+            self._engine.salvage(job)
 
     def _force_kill(self, row: Row, now: float) -> None:
         """Kill always wins: a runner that does not carry it out in time is ended with everything below it."""

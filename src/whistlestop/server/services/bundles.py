@@ -1,12 +1,15 @@
 """Code bundles on disk, named by the hash of their bytes: written once, never changed."""
 
+import errno
 import hashlib
 import os
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from whistlestop.domain.errors import BundleInvalid, TooLarge
+from starlette.concurrency import run_in_threadpool
+
+from whistlestop.domain.errors import BundleInvalid, DiskFull, TooLarge
 from whistlestop.domain.ids import new_id
 from whistlestop.server.services.settings import Settings
 from whistlestop.wire.api import BundleView
@@ -41,9 +44,13 @@ async def receive(settings: Settings, digest: str, body: AsyncIterator[bytes]) -
             os.fsync(file.fileno())
         if seen.hexdigest() != digest:
             raise BundleInvalid("the bundle's bytes do not match its hash", hint="send it again")
-        check(temporary)
+        await run_in_threadpool(check, temporary)
         os.replace(temporary, target)
         _fsync_directory(settings.bundles)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull("the server's disk is too full for the bundle", hint="make room and submit again") from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return BundleView(hash=digest, bytes=size, known=False)

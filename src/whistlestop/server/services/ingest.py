@@ -47,7 +47,9 @@ def order(context: Context, attempt_id: str) -> Order:
 def store(context: Context, attempt: Row, frame: Data) -> int:
     """Take in what is new of the frame; the answer is the offset up to which everything is durable."""
     decides = False
-    with context.database.write() as connection:
+    # Bytes and offset go together: after a power cut the runner is asked for both again. What the runner itself says
+    # (checkpoints, the end) is acted upon, and so has to be on the disk first.
+    with context.database.write(durable=frame.stream == "runner") as connection:
         here, records = streams.position(connection, attempt.id, frame.stream)
         fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
         if not fresh:
@@ -90,7 +92,7 @@ class ProgressKeeper:
             return
         self._written = self._context.clock()
         stage = {"stage": newest.stage} if newest.stage in set(Stage) else {}
-        with self._context.database.write() as connection:
+        with self._context.database.write(durable=False) as connection:
             row = phases.attempt(connection, self._attempt.id)
             if row is not None and row.state == AttemptState.STARTED:
                 phases.update_attempt(

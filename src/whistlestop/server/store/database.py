@@ -9,10 +9,12 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from whistlestop.domain.errors import Refused
+from whistlestop.domain.errors import DiskFull, Refused
 from whistlestop.server.store import sqlite
 
 SERVER_LOCK = 0x57485354  # advisory lock "WHST" in PostgreSQL: one server per database
+# SQLite says the first; on a full disk its write-ahead log says the second; PostgreSQL says the third.
+FULL = ("database or disk is full", "disk I/O error", "No space left on device")
 
 
 class Database:
@@ -57,12 +59,23 @@ class Database:
             yield connection
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """Commits at the end of the block, durable when it returns; rolls back if the block raises."""
-        with self._writing, self._engine.connect() as plain:
-            connection = plain.execution_options(whistle_write=True)
-            with connection.begin():
-                yield connection
+    def write(self, *, durable: bool = True) -> Iterator[sa.Connection]:
+        """Commits at the end of the block, and is on the disk when it returns; rolls back if the block raises.
+
+        `durable=False` is for what its sender can send again: it survives our crash, and a power cut takes it back as
+        a whole. It costs no wait for the disk.
+        """
+        try:
+            with self._writing, self._engine.connect() as plain:
+                connection = plain.execution_options(whistle_write=True, whistle_durable=durable)
+                with connection.begin():
+                    if not (durable or self.is_sqlite):
+                        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+                    yield connection
+        except sa.exc.DBAPIError as error:
+            if any(words in str(error.orig) for words in FULL):
+                raise DiskFull(hint="make room; runs go on meanwhile and lose nothing") from error
+            raise
 
     def close(self) -> None:
         if self._claim is not None:

@@ -92,6 +92,14 @@ def live_attempts(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(query).all()
 
 
+def unforgotten(connection: sa.Connection, limit: int = 200) -> list[str]:
+    """Ended attempts of which the engine may still keep something."""
+    query = sa.select(attempts.c.id).where(
+        attempts.c.forgotten.is_(sa.false()), attempts.c.state != AttemptState.STARTED
+    )
+    return list(connection.scalars(query.limit(limit)))
+
+
 def live_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
     query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.state == AttemptState.STARTED)
     return connection.execute(query).all()

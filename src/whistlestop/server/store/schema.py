@@ -154,9 +154,11 @@ attempts = sa.Table(
     sa.Column("progress", sa.JSON),
     sa.Column("ladder", sa.JSON),
     sa.Column("dropped", Offset, nullable=False, default=0),
+    sa.Column("forgotten", sa.Boolean, nullable=False, default=False),  # the engine keeps nothing of it any more
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_attempts_phase_id", "phase_id"),
     sa.Index("ix_attempts_token_hash", "token_hash"),
+    sa.Index("ix_attempts_forgotten", "forgotten"),
 )
 # Two live attempts of one phase never coexist: the database itself refuses the second.
 sa.Index(

@@ -9,7 +9,6 @@ import sqlalchemy as sa
 # SQLite has one writer. Queueing for it here is fair and wakes at once; its own busy handler sleeps and retries.
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=FULL",  # an answer is given only for what survives a power cut; NORMAL would lose the tail
     "PRAGMA foreign_keys=ON",
     "PRAGMA busy_timeout=30000",
     "PRAGMA journal_size_limit=67108864",
@@ -27,8 +26,13 @@ def prepare(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "begin")
     def on_begin(connection: sa.Connection) -> None:
         # A transaction that reads and then writes must take the write lock first, or it can fail in between.
-        write = connection.get_execution_options().get("whistle_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        options = connection.get_execution_options()
+        if options.get("whistle_write", False):
+            # NORMAL skips the sync of this one commit; the next FULL one makes it durable with itself.
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if options['whistle_durable'] else 'NORMAL'}")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("BEGIN")
 
 
 def write_lock() -> threading.Lock:
