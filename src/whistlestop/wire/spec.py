@@ -8,7 +8,6 @@ from typing import Any
 
 from whistlestop.domain.stops import Ladder
 
-
 DEFAULT_LADDER = Ladder()
 
 

@@ -41,7 +41,7 @@ async def runner(socket: WebSocket) -> None:
         pass
     except StaleAttempt as error:
         await _close(socket, GONE, error.text)
-    except (DiskFull, sa.exc.DBAPIError) as error:
+    except sa.exc.DBAPIError as error:
         log.warning("attempt %s: what its runner sends can't be stored now: %s", attempt.id, error)
         await _close(socket, 1013, "try again later")
     except (BadRequest, JournalDamaged, msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
@@ -56,31 +56,80 @@ async def _serve(context: Context, socket: WebSocket, attempt: sa.Row[Any]) -> N
     if not isinstance(hello, frames.Hello) or hello.attempt_id != attempt.id or hello.protocol != frames.PROTOCOL:
         raise BadRequest("a runner starts with its hello, for its own attempt, in this protocol")
     with context.hub.listen(attempt.id) as waiter:
-        await run_in_threadpool(_greet, context, attempt, hello)
+        with contextlib.suppress(DiskFull):
+            await run_in_threadpool(_greet, context, attempt, hello)
         standing = await run_in_threadpool(ingest.order, context, attempt.id)
         offsets = await run_in_threadpool(ingest.offsets, context, attempt.id)
         await socket.send_bytes(frames.encode(frames.Welcome(offsets, standing)))
-        orders = asyncio.create_task(_send_orders(context, socket, attempt.id, waiter, standing))
+        inbox = Inbox()
+        tasks = [
+            asyncio.create_task(_receive(context, socket, attempt, inbox)),
+            asyncio.create_task(_store(context, socket, attempt, inbox)),
+            asyncio.create_task(_send_orders(context, socket, attempt.id, waiter, standing)),
+        ]
         try:
-            await _receive(context, socket, attempt)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            orders.cancel()
-            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, StaleAttempt):
-                await orders
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
 
 
-async def _receive(context: Context, socket: WebSocket, attempt: sa.Row[Any]) -> None:
+class Inbox:
+    """Data on its way to the store. While one transaction runs, the next one gathers; progress waits for neither."""
+
+    MOST = 32 * 2**20  # bytes; a runner sends far less before it waits for an answer
+
+    def __init__(self) -> None:
+        self._frames: list[frames.Data] = []
+        self._bytes = 0
+        self._filled, self._emptied = asyncio.Event(), asyncio.Event()
+
+    async def put(self, frame: frames.Data) -> None:
+        while self._bytes > self.MOST:
+            self._emptied.clear()
+            await self._emptied.wait()
+        self._frames.append(frame)
+        self._bytes += len(frame.data)
+        self._filled.set()
+
+    async def take(self) -> list[frames.Data]:
+        await self._filled.wait()
+        self._filled.clear()
+        taken, self._frames, self._bytes = self._frames, [], 0
+        self._emptied.set()
+        return taken
+
+
+async def _receive(context: Context, socket: WebSocket, attempt: sa.Row[Any], inbox: Inbox) -> None:
     keeper = ingest.ProgressKeeper(context, attempt)
     while True:
         match frames.decode_up(await socket.receive_bytes()):
             case frames.Data() as data:
-                offset = await run_in_threadpool(ingest.store, context, attempt, data)
-                await socket.send_bytes(frames.encode(frames.Ack(data.stream, offset)))
+                await inbox.put(data)
             case frames.Progress() as progress:
                 if keeper.take(progress):
-                    await run_in_threadpool(keeper.write)
+                    with contextlib.suppress(DiskFull):
+                        await run_in_threadpool(keeper.write)
             case frames.Hello():
                 raise BadRequest("a second hello")
+
+
+async def _store(context: Context, socket: WebSocket, attempt: sa.Row[Any], inbox: Inbox) -> None:
+    while True:
+        batch = await inbox.take()
+        while True:
+            try:
+                safe = await run_in_threadpool(ingest.store, context, attempt, batch)
+                break
+            except DiskFull as full:
+                # The runner keeps what it is not told to be safe; here nothing is lost but time.
+                log.warning("attempt %s: %s", attempt.id, full.text)
+                await asyncio.sleep(1.0)
+        for stream, offset in safe.items():
+            await socket.send_bytes(frames.encode(frames.Ack(stream, offset)))
 
 
 async def _send_orders(

@@ -19,6 +19,7 @@ from whistlestop.server.store import logs, metrics, phases, runs, streams
 from whistlestop.wire.frames import Data, Order, Progress, split_records
 
 Row = sa.Row[Any]
+RUNNER = "runner"
 PERSIST_EVERY = 2.0  # seconds between two writes of an attempt's progress
 
 
@@ -44,34 +45,46 @@ def order(context: Context, attempt_id: str) -> Order:
     )
 
 
-def store(context: Context, attempt: Row, frame: Data) -> int:
-    """Take in what is new of the frame; the answer is the offset up to which everything is durable."""
+def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, int]:
+    """Take in what is new of the frames, in one transaction; the answer is how far each stream is safe here.
+
+    Bytes and offset go together: after a power cut the runner is asked for both again, so no disk is waited for. What
+    the runner itself says (checkpoints, the end) is acted upon, and has to be on the disk first.
+    """
+    safe: dict[str, int] = {}
     decides = False
-    # Bytes and offset go together: after a power cut the runner is asked for both again. What the runner itself says
-    # (checkpoints, the end) is acted upon, and so has to be on the disk first.
-    with context.database.write(durable=frame.stream == "runner") as connection:
-        here, records = streams.position(connection, attempt.id, frame.stream)
-        fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
-        if not fresh:
-            return here  # a gap (sent again from here) or nothing new
-        if frame.stream == "logs":
-            taken, count = _logs(connection, attempt.id, records, fresh)
-        elif frame.stream.startswith("metrics-"):
-            taken, count = _metrics(connection, attempt.id, frame.stream, fresh)
-        elif frame.stream.startswith("events-"):
-            taken, count = _sdk_events(context, connection, attempt, fresh)
-        elif frame.stream == "runner":
-            bodies, taken = split_records(fresh)
-            count = len(bodies)
-            decides = runner_events.apply(context, connection, attempt, bodies)
-        else:
-            raise BadRequest(f"there is no stream {frame.stream!r}")
-        streams.advance(connection, attempt.id, frame.stream, offset=here + taken, records=records + count)
+    own = any(frame.stream == RUNNER for frame in batch)
+    with context.database.write(durable=own) as connection:
+        for frame in sorted(batch, key=lambda frame: frame.stream == RUNNER):
+            safe[frame.stream], decided = _store_one(context, connection, attempt, frame)
+            decides = decides or decided
     if decides:
         context.hub.changed(attempt.run_id)
     else:
         context.hub.shown(attempt.run_id)
-    return here + taken
+    return safe
+
+
+def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame: Data) -> tuple[int, bool]:
+    decides = False
+    here, records = streams.position(connection, attempt.id, frame.stream)
+    fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
+    if not fresh:
+        return here, False  # a gap, or nothing new
+    if frame.stream == "logs":
+        taken, count = _logs(connection, attempt.id, records, fresh)
+    elif frame.stream.startswith("metrics-"):
+        taken, count = _metrics(connection, attempt.id, frame.stream, fresh)
+    elif frame.stream.startswith("events-"):
+        taken, count = _sdk_events(context, connection, attempt, fresh)
+    elif frame.stream == RUNNER:
+        bodies, taken = split_records(fresh)
+        count = len(bodies)
+        decides = runner_events.apply(context, connection, attempt, bodies)
+    else:
+        raise BadRequest(f"there is no stream {frame.stream!r}")
+    streams.advance(connection, attempt.id, frame.stream, offset=here + taken, records=records + count)
+    return here + taken, decides
 
 
 class ProgressKeeper:
