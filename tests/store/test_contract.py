@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from whistlestop.domain.errors import Ambiguous, NotFound, Refused
 from whistlestop.domain.ids import new_id
@@ -78,6 +80,8 @@ def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> Non
             found = {column["name"] for column in inspector.get_columns(table.name)}
             assert found == {column.name for column in table.columns}, table.name
         assert set(inspector.get_table_names()) - {"alembic_version"} == set(metadata.tables)
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == [], "schema.py changed: write the migration"
 
 
 def test_migrating_twice_changes_nothing(database: Database) -> None:

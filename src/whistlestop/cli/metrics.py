@@ -13,11 +13,12 @@ app = command()
 def metrics(
     run: Run,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these.")] = None,
+    phase: Annotated[str | None, typer.Option("--phase", help="Only of this phase.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the metrics of a run. --json gives the whole series."""
     with connect() as client:
-        found = client.metrics(run, names or [])
+        found = client.metrics(run, names or [], phase=phase)
 
     from whistlestop.cli import words
     from whistlestop.cli.failures import printable
@@ -30,11 +31,12 @@ def metrics(
     if not shown:
         say("No metrics yet." if not names else f"No metric called {', '.join(names)}.")
         return
-    made = table("metric", "last", "step", "min", "max", "", right=("last", "step", "min", "max"))
+    made = table("phase", "metric", "last", "step", "min", "max", "", right=("last", "step", "min", "max"))
     for series in shown:
         step, last, _ = series.points[-1]
         finite = [value for _, value, _ in series.points if value is not None]
         made.add_row(
+            printable(series.phase),
             printable(series.name),
             series.nonfinite.get(str(step), "nan") if last is None else words.number(last),
             f"{step:,}",

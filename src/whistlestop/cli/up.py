@@ -38,7 +38,7 @@ def up(
     from whistlestop.server.services.settings import Settings, default_slots
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("alembic", "uvicorn"):
+    for noisy in ("alembic", "uvicorn", "httpx2", "httpcore2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     settings = Settings(
         data=(data or data_dir()).resolve(),
@@ -109,12 +109,24 @@ def _say_hello(url: str, data: Path, slots: int, *, as_json: bool) -> None:
         print(json_text.dumps({"url": url, "data": str(data), "slots": slots, "pid": os.getpid()}), flush=True)
         return
     print(f"Whistlestop is up at {url} with {slots} slot{'s' if slots != 1 else ''}; data in {data}")
-    print("The CLI on this machine finds it by itself: whistle ls. Ctrl-C ends the server; runs go on.\n", flush=True)
+    print(
+        f"The CLI on this machine finds it by itself: {_whistle()} ls. Ctrl-C ends the server; runs go on.\n",
+        flush=True,
+    )
 
 
 def _say_goodbye(data: Path, number: int | None) -> None:
-    where = f"whistle up --data {data}" if "WHISTLE_DATA" not in os.environ else "whistle up"
+    from whistlestop.client.discovery import data_dir
+
+    where = "" if data == data_dir().resolve() else f" --data {data}"
+    then = f"watch {number}" if number else "ls"
     print("\nThe server is down. Runs that were under way go on without it.")
-    print(
-        f"To come back: {where}" + (f", then: whistle watch {number}" if number else ", then: whistle ls"), flush=True
-    )
+    print(f"To come back: {_whistle()} up{where}, and in another terminal: {_whistle()} {then}", flush=True)
+
+
+def _whistle() -> str:
+    """The command as it can be typed here: a virtual environment of this directory is not on everyone's PATH."""
+    program = Path(sys.argv[0])
+    if program.name == "whistle" and program.is_absolute() and program.is_relative_to(Path.cwd()):
+        return str(program.relative_to(Path.cwd()))
+    return "whistle" if program.name != "whistle" or program.is_absolute() else str(program)

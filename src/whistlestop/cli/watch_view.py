@@ -33,7 +33,7 @@ class Watched:
         self.run = run
         self._seen_at = clock()
         self._lines: deque[LogLineView] = deque(lines, self.LINES)
-        self._metrics: dict[str, deque[tuple[int, float | None]]] = {}
+        self._metrics: dict[tuple[str, str], deque[tuple[int, float | None]]] = {}  # by phase and name
         self._add_points(series)
 
     def take(self, message: Message) -> None:
@@ -74,7 +74,7 @@ class Watched:
 
     def _add_points(self, series: Sequence[SeriesView]) -> None:
         for item in series:
-            known = self._metrics.setdefault(item.name, deque(maxlen=self.POINTS))
+            known = self._metrics.setdefault((item.phase, item.name), deque(maxlen=self.POINTS))
             known.extend((step, value) for step, value, _ in item.points[-self.POINTS :])
 
     def _elapsed(self) -> float:
@@ -97,13 +97,16 @@ class Watched:
         made.add_column()
         made.add_column(justify="right")
         made.add_column(style="cyan")
-        # The program's own before those of the machine.
-        names = sorted(self._metrics, key=lambda name: (name.startswith(("sys", "system")), name))
-        for name in names[: self.METRICS]:
-            points = self._metrics[name]
+        # Of the phases that run, the program's own; the machine's are in `whistle metrics`.
+        running = [phase.name for phase in self.run.phases if phase.status == "running"]
+        keys = [key for key in self._metrics if not running or key[0] in running]
+        keys = sorted(keys, key=lambda key: (key[1].startswith("system/"), key))[: self.METRICS]
+        for phase, name in keys:
+            points = self._metrics[phase, name]
+            shown = name if len({owner for owner, _ in keys}) == 1 else f"{phase}: {name}"
             if points:
                 line = words.sparkline([value for _, value in points], 32)
-                made.add_row(printable(name), words.number(points[-1][1]), line)
+                made.add_row(printable(shown), words.number(points[-1][1]), line)
         return made
 
     def _log_line(self, line: LogLineView) -> Text:

@@ -201,8 +201,10 @@ class Client:
         query = {"phase": phase, "attempt": attempt, "grep": grep, "level": level, "tail": tail}
         return self._get(api.LogPage, f"/runs/{quoted(run)}/logs", {**query, "after": after, "limit": limit})
 
-    def metrics(self, run: str, names: Sequence[str] = (), *, after: str | None = None) -> api.MetricsView:
-        query = {"name": list(names), "after": after}
+    def metrics(
+        self, run: str, names: Sequence[str] = (), *, phase: str | None = None, after: str | None = None
+    ) -> api.MetricsView:
+        query = {"name": list(names), "phase": phase, "after": after}
         return self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query)
 
     def checkpoints(self, run: str) -> list[api.CheckpointView]:

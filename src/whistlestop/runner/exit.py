@@ -8,6 +8,7 @@ from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.stops import Rung, Stop
 
 _SIGNALLED = (Rung.INTERRUPT, Rung.TERMINATE, Rung.KILL)
+_RUNG_SAYS = {Rung.INTERRUPT: "SIGINT", Rung.TERMINATE: "SIGTERM", Rung.KILL: "SIGKILL"}
 _SHELL_SIGKILL = 128 + signal.SIGKILL  # how a shell tells that its child was killed
 
 
@@ -85,8 +86,8 @@ def evidence(end: Ending, reason: EndReason, *, exception: str, held: int = 0) -
         words.append("the kernel counted a kill for lack of memory meanwhile")
     if reason is EndReason.ENDED_EARLY:
         words.append("its loop had steps left")
-    if end.stop is not Stop.NONE and end.rung is not None:
-        words.append(f"after a {end.stop.name.lower().replace('_', ' ')} request that came to {end.rung.value}")
+    if end.stop in (Stop.FINISH_PHASE, Stop.PAUSE) and end.rung in _SIGNALLED:
+        words.append(f"the ladder went up to {_RUNG_SAYS[end.rung]}")
     if end.preempted:
         words.append("after notice that the capacity goes")
     if exception and reason in (EndReason.CODE_RAISED, EndReason.SIGNALLED, EndReason.OUT_OF_MEMORY):

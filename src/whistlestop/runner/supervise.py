@@ -153,10 +153,10 @@ class Supervisor:
             self._keeper.protected.add(ready.restored_id)
         self._capture.start(out=self._program.out, err=self._program.err)
         self._loop.add_reader(self._program.pidfd, self._on_exit)
-        since = "from the start" if ready.restored_step is None else f"from step {ready.restored_step}"
+        since = "" if ready.restored_step is None else f" from the checkpoint at step {ready.restored_step}"
         self._tell(
             "program_started",
-            f"The program was started {since}: {' '.join(self._launch.command)}",
+            f"The program was started{since}: {' '.join(self._launch.command)}",
             pid=self._program.pid,
             restored_step=ready.restored_step,
             restored_from=ready.restored_from,
@@ -361,7 +361,7 @@ def start_program(program: Program, launch: "Launch", ready: Prepared) -> None:
 def ended_sentence(reason: EndReason, words: str) -> str:
     from whistlestop.domain.reasons import OUTCOMES
 
-    return f"Ended: {OUTCOMES[reason].says} ({words})."
+    return f"{OUTCOMES[reason].says} ({words})"
 
 
 async def leave(directory: Path) -> None:

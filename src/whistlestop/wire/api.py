@@ -166,6 +166,7 @@ class LogPage(Shape):
 
 class SeriesView(Shape):
     name: str
+    phase: str  # each phase counts its own steps: equal names in two phases are two series
     points: list[tuple[int, float | None, float]]  # step, value (null: not finite), time
     nonfinite: dict[str, str] = {}  # step -> "nan" | "inf" | "-inf", for the null values
 

@@ -166,11 +166,12 @@ def read_metrics(
     context: Ctx,
     _actor: Viewer,
     name: Annotated[list[str], Query(max_length=1000)] = [],  # noqa: B006
+    phase: Annotated[str | None, Query(max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100_000)] = None,
 ) -> api.MetricsView:
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
-        return history.metrics_view(connection, row.id, wanted=name, after=after)
+        return history.metrics_view(connection, row.id, wanted=name, phase=phase, after=after)
 
 
 @router.get("/runs/{run}/checkpoints")

@@ -67,7 +67,7 @@ class Passes:
                 fault_step=phase.fault_step,
             )
             if moved:
-                text = f"phase {phase.name}: {change.state.value} ({change.reason})"
+                text = f"phase {phase.name} is {change.state.value}: {change.reason}"
                 events.add(connection, run_id, f"phase_{change.state.value}", text, at=now, phase=phase.name)
             return
         ended = {"ended_at": now} if change.state in RUN_ENDED else {}

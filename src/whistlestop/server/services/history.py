@@ -67,18 +67,29 @@ def log_page(
 
 
 def metrics_view(
-    connection: sa.Connection, run_id: str, *, wanted: Sequence[str] = (), after: str | None = None
+    connection: sa.Connection,
+    run_id: str,
+    *,
+    wanted: Sequence[str] = (),
+    phase: str | None = None,
+    after: str | None = None,
 ) -> MetricsView:
-    """One value per step: an attempt that resumed at step s replaces what earlier ones logged from s on."""
+    """One value per phase, name and step: an attempt that resumed at step s replaces what earlier ones logged from s
+    on. With `after`, only what came since, unjudged."""
     cursor = parse_cursor(after)
-    series: dict[str, list[metrics.Points]] = {}
-    for row, _ in _attempts(connection, run_id, None, None):
+    series: dict[tuple[str, str], list[metrics.Points]] = {}
+    for row, name_of_phase in _attempts(connection, run_id, phase, None):
         seen = cursor.get(row.number, 0)
-        for name, points in metrics.read(connection, row.id, wanted=wanted, after=seen):
-            series.setdefault(name, []).append(points)
+        found = dict(metrics.read(connection, row.id, wanted=wanted, after=seen))
+        if row.up and not seen:
+            for (owner, _), parts in series.items():
+                if owner == name_of_phase:
+                    parts[:] = [part.before_step(row.resumed_from or 0) for part in parts]
+        for name, points in found.items():
+            series.setdefault((name_of_phase, name), []).append(points)
             cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]) if len(points) else 0)
-    views = [series_view(name, metrics.join(parts)) for name, parts in sorted(series.items())]
-    return MetricsView(series=views, cursor=format_cursor(cursor))
+    views = [series_view(owner, name, metrics.join(parts)) for (owner, name), parts in sorted(series.items())]
+    return MetricsView(series=[view for view in views if view.points], cursor=format_cursor(cursor))
 
 
 def fresh_points(connection: sa.Connection, run_id: str, cursor: Cursor) -> Iterator[tuple[Row, str, list[SeriesView]]]:
@@ -88,13 +99,13 @@ def fresh_points(connection: sa.Connection, run_id: str, cursor: Cursor) -> Iter
         found = []
         for series, points in metrics.read(connection, row.id, after=seen):
             if len(points):
-                found.append(series_view(series, points))
+                found.append(series_view(name, series, points))
                 cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]))
         if found:
             yield row, name, found
 
 
-def series_view(name: str, points: metrics.Points) -> SeriesView:
+def series_view(phase: str, name: str, points: metrics.Points) -> SeriesView:
     _, last = np.unique(points.step[::-1], return_index=True)  # of equal steps the last one counts
     keep = len(points) - 1 - last
     rows, odd = [], {}
@@ -106,7 +117,7 @@ def series_view(name: str, points: metrics.Points) -> SeriesView:
         else:
             rows.append((step, None, at))
             odd[str(step)] = "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return SeriesView(name=name, points=rows, nonfinite=odd)
+    return SeriesView(name=name, phase=phase, points=rows, nonfinite=odd)
 
 
 def level_of(line: LogLine) -> str:

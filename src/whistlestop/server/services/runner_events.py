@@ -64,12 +64,13 @@ def from_program(context: Context, connection: sa.Connection, attempt: Row, said
         return
     if kind == "checkpoint":
         return
+    text = f"evaluation at step {said.get('step')}" if kind == "evaluation" else str(said.get("text") or kind)[:2000]
     phase = phases.get(connection, attempt.phase_id)
     events.add(
         connection,
         attempt.run_id,
-        "program",
-        str(said.get("text") or kind)[:2000],
+        kind if kind in ("evaluation", "summary") else "program",
+        text,
         at=_number(said.get("at"), context.clock()),
         actor="program",
         scope="instance",

@@ -32,6 +32,10 @@ class Points:
         start = int(np.searchsorted(self.record, record, side="right"))
         return Points(self.record[start:], self.step[start:], self.time[start:], self.value[start:])
 
+    def before_step(self, step: int) -> "Points":
+        kept = self.step < step
+        return Points(self.record[kept], self.step[kept], self.time[kept], self.value[kept])
+
 
 EMPTY = Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.float64))
 
