@@ -15,7 +15,7 @@ from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import runner_events
 from whistlestop.server.services.context import Context
-from whistlestop.server.store import logs, metrics, phases, runs, streams
+from whistlestop.server.store import checkpoints, logs, metrics, phases, runs, streams
 from whistlestop.wire.frames import Data, Order, Progress, split_records
 
 Row = sa.Row[Any]
@@ -35,6 +35,7 @@ def order(context: Context, attempt_id: str) -> Order:
         if attempt is None:
             raise StaleAttempt(f"attempt {attempt_id} is not known here any more")
         run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
+        protected = checkpoints.protected(connection, run.id)
     level = max(Stop(run.request), Stop.FINISH_PHASE if phase.stop_seq else Stop.NONE)
     return Order(
         seq=run.request_seq + phase.stop_seq,
@@ -42,6 +43,7 @@ def order(context: Context, attempt_id: str) -> Order:
         latest=run.request_latest,
         actor=run.request_by if run.request else phase.stop_by,
         kill_save=run.kill_grace,
+        protected=protected,
     )
 
 

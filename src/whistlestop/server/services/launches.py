@@ -28,6 +28,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         phase = phases.get(connection, attempt.phase_id)
         spec = parse_spec(run.spec).phase(phase.name)
         made = checkpoints.of_run(connection, run.id, phase.name)
+        protected = checkpoints.protected(connection, run.id)
         inputs = _inputs(connection, run, spec)
         limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
         secrets = _secrets(context, connection, spec)
@@ -53,6 +54,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         inputs=inputs,
         checkpoint_every=list(spec.checkpoint.every),
         checkpoint_keep=spec.checkpoint.keep,
+        checkpoint_protected=protected,
         stop_when=json.dumps([dict(rule) for rule in spec.stop_when]),
         slots=attempt.slots,
         time_limit=limit,

@@ -167,7 +167,10 @@ def _create(
         phases.insert(connection, _phase_rows(connection, run_id, spec, parent))
         events.add(connection, run_id, "submitted", _said(spec, parent), at=now, actor=actor.name, data={"note": note})
         view = views.run_view(context, connection, runs.get(connection, run.id))
+        using = phases.live_of_run(connection, parent.run.id) if parent is not None else []
     context.hub.changed(run_id)
+    for attempt in using:  # its retention has to leave what the new run starts from
+        context.hub.ordered(attempt.id)
     return view
 
 

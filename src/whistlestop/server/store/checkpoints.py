@@ -5,7 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.server.store.schema import checkpoints
+from whistlestop.domain.states import RUN_ENDED
+from whistlestop.server.store.schema import checkpoints, phases, runs
 
 Row = sa.Row[Any]
 
@@ -28,6 +29,19 @@ def of_run(connection: sa.Connection, run_id: str, phase: str | None = None) -> 
 
 def newest(connection: sa.Connection, run_id: str, phase: str) -> Row | None:
     return next(iter(of_run(connection, run_id, phase)), None)
+
+
+def protected(connection: sa.Connection, run_id: str) -> list[str]:
+    """Those that retention must leave: pinned, or what another active run starts from."""
+    used = (
+        sa.select(phases.c.restore_from)
+        .select_from(phases.join(runs, runs.c.id == phases.c.run_id))
+        .where(phases.c.restore_from.is_not(None), runs.c.state.not_in(RUN_ENDED))
+    )
+    query = sa.select(checkpoints.c.id).where(
+        checkpoints.c.run_id == run_id, sa.or_(checkpoints.c.pinned, checkpoints.c.path.in_(used))
+    )
+    return sorted(connection.scalars(query))
 
 
 def remove(connection: sa.Connection, run_id: str, ids: Collection[str]) -> None:
