@@ -71,12 +71,14 @@ def read_back(connection: sa.Connection, attempt_id: str) -> Iterator[tuple[int,
 
 
 def _chunk_at(connection: sa.Connection, attempt_id: str, line: int) -> sa.Row[Any] | None:
-    return connection.execute(
-        sa.select(log_chunks)
-        .where(log_chunks.c.attempt_id == attempt_id, log_chunks.c.first_line + log_chunks.c.lines > line)
-        .order_by(log_chunks.c.first_line)
-        .limit(1)
-    ).one_or_none()
+    """The chunk that holds this line, or the next one after it: two steps down the key, however long the log is."""
+    mine = sa.select(log_chunks).where(log_chunks.c.attempt_id == attempt_id)
+    at = mine.where(log_chunks.c.first_line <= line).order_by(log_chunks.c.first_line.desc()).limit(1)
+    found = connection.execute(at).one_or_none()
+    if found is not None and found.first_line + found.lines > line:
+        return found
+    behind = mine.where(log_chunks.c.first_line > line).order_by(log_chunks.c.first_line).limit(1)
+    return connection.execute(behind).one_or_none()
 
 
 def _lines(chunk: sa.Row[Any]) -> Iterator[tuple[int, LogLine]]:

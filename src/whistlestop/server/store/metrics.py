@@ -52,20 +52,18 @@ def join(parts: Sequence[Points]) -> Points:
 
 
 def append(connection: sa.Connection, attempt_id: str, new: Mapping[str, Points]) -> None:
-    tails = _tails(connection, attempt_id, new)
+    """The cost follows what is new, not what is there: of each series only the chunk that still grows is read."""
+    growing = sa.and_(
+        metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.open.is_(sa.true()), metric_chunks.c.name.in_(new)
+    )
+    tails = {row.name: row.data for row in connection.execute(sa.select(metric_chunks).where(growing))}
+    if tails:
+        connection.execute(metric_chunks.delete().where(growing))
+    rows = []
     for name, points in new.items():
-        tail = tails.get(name)
-        if tail is not None and tail.points < CHUNK:
-            points = join([_unpack(tail.data), points])
-            connection.execute(
-                metric_chunks.delete().where(
-                    metric_chunks.c.attempt_id == attempt_id,
-                    metric_chunks.c.name == name,
-                    metric_chunks.c.first_record == tail.first_record,
-                )
-            )
-        rows = [_row(attempt_id, name, _slice(points, start, start + CHUNK)) for start in range(0, len(points), CHUNK)]
-        connection.execute(metric_chunks.insert(), rows)
+        whole = join([_unpack(tails[name]), points]) if name in tails else points
+        rows += [_row(attempt_id, name, _slice(whole, start, start + CHUNK)) for start in range(0, len(whole), CHUNK)]
+    connection.execute(metric_chunks.insert(), rows)
 
 
 def names(connection: sa.Connection, attempt_id: str) -> list[str]:
@@ -102,24 +100,6 @@ def add_shape(connection: sa.Connection, attempt_id: str, stream: str, shape: in
     )
 
 
-def _tails(connection: sa.Connection, attempt_id: str, named: Collection[str]) -> dict[str, sa.Row[Any]]:
-    newest = (
-        sa.select(metric_chunks.c.name, sa.func.max(metric_chunks.c.first_record).label("first_record"))
-        .where(metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.name.in_(named))
-        .group_by(metric_chunks.c.name)
-        .subquery()
-    )
-    query = sa.select(metric_chunks).join(
-        newest,
-        sa.and_(
-            metric_chunks.c.attempt_id == attempt_id,
-            metric_chunks.c.name == newest.c.name,
-            metric_chunks.c.first_record == newest.c.first_record,
-        ),
-    )
-    return {row.name: row for row in connection.execute(query)}
-
-
 def _row(attempt_id: str, name: str, points: Points) -> dict[str, Any]:
     finite = points.value[np.isfinite(points.value)]
     return {
@@ -128,6 +108,7 @@ def _row(attempt_id: str, name: str, points: Points) -> dict[str, Any]:
         "first_record": int(points.record[0]),
         "last_record": int(points.record[-1]),
         "points": len(points),
+        "open": len(points) < CHUNK,
         "first_step": int(points.step.min()),
         "last_step": int(points.step.max()),
         "low": float(finite.min()) if len(finite) else None,

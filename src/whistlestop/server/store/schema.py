@@ -224,12 +224,15 @@ metric_chunks = sa.Table(
     sa.Column("first_record", Offset, primary_key=True),  # number of the journal record, over all its shapes
     sa.Column("last_record", Offset, nullable=False),
     sa.Column("points", sa.Integer, nullable=False),
+    sa.Column("open", sa.Boolean, nullable=False),  # not full yet: at most one per series, the one that grows
     sa.Column("first_step", Offset, nullable=False),
     sa.Column("last_step", Offset, nullable=False),
     sa.Column("low", sa.Double),  # of the finite values: a chart can skip what it does not show
     sa.Column("high", sa.Double),
     sa.Column("nonfinite", sa.Integer, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of four columns: record, step, time, value
+    sa.Index("ix_metric_chunks_open", "attempt_id", "open"),
+    sa.Index("ix_metric_chunks_last_record", "attempt_id", "last_record"),
 )
 
 checkpoints = sa.Table(

@@ -224,6 +224,7 @@ def upgrade() -> None:
         sa.Column("first_record", sa.BigInteger(), nullable=False),
         sa.Column("last_record", sa.BigInteger(), nullable=False),
         sa.Column("points", sa.Integer(), nullable=False),
+        sa.Column("open", sa.Boolean(), nullable=False),
         sa.Column("first_step", sa.BigInteger(), nullable=False),
         sa.Column("last_step", sa.BigInteger(), nullable=False),
         sa.Column("low", sa.Double(), nullable=True),
@@ -235,6 +236,8 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("attempt_id", "name", "first_record", name=("pk_metric_chunks")),
     )
+    op.create_index("ix_metric_chunks_last_record", "metric_chunks", ["attempt_id", "last_record"], unique=False)
+    op.create_index("ix_metric_chunks_open", "metric_chunks", ["attempt_id", "open"], unique=False)
     op.create_table(
         "metric_shapes",
         sa.Column("attempt_id", sa.Text(), nullable=False),
