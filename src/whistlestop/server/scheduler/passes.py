@@ -19,8 +19,8 @@ from whistlestop.domain.stops import Stop
 from whistlestop.engines.base import Engine, JobId, JobState
 from whistlestop.server.services import accounts, launches, runner_events, views
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
-from whistlestop.wire.spec_file import parse_spec
 
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
@@ -188,7 +188,7 @@ class Passes:
 
     def _spent(self, connection: sa.Connection, run: Row, phase: Row, placement: Placement) -> bool:
         """No budget, time or deadline left: the phase fails before it costs anything."""
-        spec = parse_spec(run.spec).phase(phase.name)
+        spec = spec_of(run.spec).phase(phase.name)
         left, why = launches.remaining(
             self._context, connection, run, phase, spec, len(placement.slots), placement.price
         )

@@ -10,10 +10,10 @@ from whistlestop.domain import credits
 from whistlestop.domain.errors import NotFound
 from whistlestop.server.services import bundles, views
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, phases, runs
 from whistlestop.wire.launch import Input, Launch
 from whistlestop.wire.spec import PhaseSpec, Secret
-from whistlestop.wire.spec_file import parse_spec
 
 Row = sa.Row[Any]
 
@@ -26,7 +26,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
             raise NotFound(f"there is no attempt {attempt_id}")
         run = runs.get(connection, attempt.run_id)
         phase = phases.get(connection, attempt.phase_id)
-        spec = parse_spec(run.spec).phase(phase.name)
+        spec = spec_of(run.spec).phase(phase.name)
         made = checkpoints.of_run(connection, run.id, phase.name)
         protected = checkpoints.protected(connection, run.id)
         inputs = _inputs(connection, run, spec)

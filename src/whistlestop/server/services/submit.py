@@ -12,6 +12,7 @@ from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
 from whistlestop.server.services import bundles, views
 from whistlestop.server.services.context import Actor, Context
+from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 from whistlestop.wire.api import Checked, ContinueBody, ProblemItem, RerunBody, RunView, Submit
 from whistlestop.wire.spec import PhaseKind, Secret, Spec
@@ -138,8 +139,8 @@ def _create(
     values: Mapping[str, Any],
     parent: Parent | None = None,
 ) -> RunView:
-    spec = parse_spec(text, sets)
-    exact = apply_sets(text, sets) if sets else text
+    spec = parse_spec(text, sets) if sets else spec_of(text)  # mistakes name the lines of the text as it was sent
+    exact = apply_sets(text, sets)
     now, run_id = context.clock(), new_id("r")
     with context.database.write() as connection:
         if values.get("key") and (known := runs.by_key(connection, values["key"])) is not None:
