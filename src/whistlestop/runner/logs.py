@@ -38,6 +38,11 @@ class LogBook:
                 self.last_exception = text[:500]
                 break
         with self._lock:
+            if self.dropped_lines and len(lines) > TAIL_LINES:
+                # In a flood most lines are only counted: packing them would cost more than reading them.
+                self.dropped_lines += len(lines) - TAIL_LINES
+                self.dropped_bytes += sum(map(len, lines[:-TAIL_LINES]))
+                lines = lines[-TAIL_LINES:]
             records = [pack_record(LogLine(at, stream, self._rank, text)) for text in lines]
             if self._file.end + sum(map(len, records)) <= self._limit and not self.dropped_lines:
                 self._write(b"".join(records), len(records))

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 RunStatus = Literal["queued", "starting", "running", "waiting", "completed", "failed", "killed"]
 Role = Literal["admin", "member", "viewer"]
@@ -12,6 +12,19 @@ MAX_NOTE = 10_000
 
 class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Shape):
+    """What comes from outside. PostgreSQL stores no NUL character, and nobody means one."""
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def no_nul(cls, value: Any) -> Any:
+        items = value.items() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
+        words = [word for item in items for word in (item if isinstance(item, tuple) else (item,))]
+        if any(isinstance(word, str) and "\0" in word for word in words):
+            raise ValueError("must not contain NUL characters")
+        return value
 
 
 # --- what comes back -------------------------------------------------------------------------------------------
@@ -281,7 +294,7 @@ class BundleView(Shape):
 # --- what is asked for -----------------------------------------------------------------------------------------
 
 
-class Submit(Shape):
+class Submit(Asked):
     spec: str | None = Field(None, max_length=1_000_000, description="the text of a whistle.yaml")
     workflow: str | None = Field(None, max_length=200, description="NAME or NAME@VERSION, instead of spec")
     set: list[str] = Field([], max_length=200, description="changes: phases.0.env.LR=0.1")
@@ -294,7 +307,7 @@ class Submit(Shape):
     key: str | None = Field(None, max_length=100, description="idempotency key: the same key is the same run")
 
 
-class Noted(Shape):
+class Noted(Asked):
     note: str = Field("", max_length=MAX_NOTE)
 
 
@@ -323,7 +336,7 @@ class ContinueBody(RerunBody):
     phase: str | None = Field(None, max_length=200)
 
 
-class NoteBody(Shape):
+class NoteBody(Asked):
     note: str = Field(max_length=MAX_NOTE)
 
 
@@ -336,25 +349,25 @@ class BulkBody(Noted):
     everything: bool = Field(False, description="with no runs and no filter: really all of them")
 
 
-class CheckBody(Shape):
+class CheckBody(Asked):
     spec: str = Field(max_length=1_000_000)
     set: list[str] = Field([], max_length=200)
 
 
-class WorkflowBody(Shape):
+class WorkflowBody(Asked):
     spec: str = Field(max_length=1_000_000)
     note: str = Field("", max_length=MAX_NOTE)
 
 
-class TokenBody(Shape):
+class TokenBody(Asked):
     name: str = Name
     role: Role = "member"
 
 
-class SecretBody(Shape):
+class SecretBody(Asked):
     value: str = Field(max_length=64_000)
 
 
-class PoolBody(Shape):
+class PoolBody(Asked):
     price: float | None = Field(None, ge=0, le=1e9)
     slots: int | None = Field(None, ge=1, le=100_000)

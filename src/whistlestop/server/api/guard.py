@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from whistlestop.domain.errors import Forbidden
+from whistlestop.domain.errors import BadRequest, Forbidden, WhistleError
 from whistlestop.server.api.problems import problem_response
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -23,7 +23,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(headers)
+        refusal = self._refusal(headers) or _unspeakable(scope)
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -31,7 +31,7 @@ class Guard:
         else:
             await problem_response(refusal)(scope, receive, send)
 
-    def _refusal(self, headers: dict[str, str]) -> Forbidden | None:
+    def _refusal(self, headers: dict[str, str]) -> WhistleError | None:
         host = headers.get("host", "")
         if _name(f"//{host}") not in self._hosts:
             return Forbidden(
@@ -42,6 +42,13 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return Forbidden(f"a page from {origin[:100]!r} may not use this server")
         return None
+
+
+def _unspeakable(scope: Scope) -> WhistleError | None:
+    """No database takes a NUL, and no name has one."""
+    if "\0" in scope.get("path", "") or b"%00" in scope.get("query_string", b""):
+        return BadRequest("the address contains a NUL character")
+    return None
 
 
 def _name(address: str) -> str | None:

@@ -31,7 +31,7 @@ def add(
             scope=scope,
             kind=kind,
             actor=actor,
-            text=text,
+            text=text.replace("\0", "\N{REPLACEMENT CHARACTER}"),  # PostgreSQL takes no NUL
             phase=phase,
             attempt=attempt,
             data=dict(data or {}),
