@@ -1,28 +1,29 @@
 """What a step costs: `for step in run.steps()` + `run.log(three scalars)`, beside a bare list append.
 
-    python bench/step_cost.py [--steps 200000] [--out FILE]
+    python bench/step_cost.py [--quick] [--steps 200000] [--out FILE]
 
 Attached to a real channel directory, as under a runner. Also: bytes per point, and how much of what was logged can
 be read back after SIGKILL right behind the last call.
 """
 
-import argparse
 import itertools
-import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
+
+from measuring import Result, alone, percentile, scratch
 
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalReader
 from whistlestop.channel.layout import CONTROL_FILE, ENV_CHANNEL, ENV_CHECKPOINTS, Kind, metrics_prefix
+
+MEDIAN = 2000.0  # ns
 
 KILLED_CHILD = """
 import os, signal, whistlestop
@@ -34,22 +35,29 @@ with whistlestop.run() as run:
 """
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("--steps", type=int, default=200_000)
-    arguments.add_argument("--out", type=Path)
-    chosen = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        figures = measure(Path(directory) / "measured", chosen.steps)
-        figures |= kill(Path(directory) / "killed", min(chosen.steps, 20_000))
-    figures |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    for name, value in figures.items():
-        print(f"{name:34} {value:>12,.1f}" if isinstance(value, float) else f"{name:34} {value:>12}")
-    if chosen.out:
-        chosen.out.write_text(json.dumps(figures, indent=1) + "\n")
+def figures(steps: int) -> Result:
+    result = Result()
+    with scratch() as directory:
+        ours, bare, size = measure(directory / "measured", steps)
+        logged, found = kill(directory / "killed", min(steps, 20_000))
+    for name, times, aim in (("steps() + log(3 scalars)", ours, MEDIAN), ("floor: list append", bare, None)):
+        result.add(f"{name}: median", float(statistics.median(times)), "ns", aim=aim)
+        result.add(f"{name}: p99", percentile(times, 99), "ns")
+        result.notes[name] = f"{len(times):,} steps; nanoseconds at each tenth: {tenths(times)}"
+    result.add(
+        "steps() + log(3 scalars): median, times its floor", statistics.median(ours) / statistics.median(bare), "x"
+    )
+    result.add("size of a point of 3 values", size, "bytes")
+    result.add(f"lost of {logged:,} steps, SIGKILL right behind the last call", logged - found, "steps", aim=0)
+    return result
 
 
-def measure(root: Path, steps: int) -> dict[str, float | int]:
+def tenths(times: Sequence[int]) -> list[int]:
+    """Instead of every single one: there are too many to keep."""
+    return [round(percentile(times, tenth * 10)) for tenth in range(1, 10)]
+
+
+def measure(root: Path, steps: int) -> tuple[array, array, float]:
     """Rounds of both loops in turn: whatever else the machine does hits both alike."""
     import whistlestop
 
@@ -64,14 +72,7 @@ def measure(root: Path, steps: int) -> dict[str, float | int]:
         for _ in loop:
             pass
     points, size = count_points(channel)
-    return {
-        "steps": len(ours),
-        "steps()+log(3) median ns": float(statistics.median(ours)),
-        "steps()+log(3) p99 ns": float(statistics.quantiles(ours, n=100)[98]),
-        "list append median ns": float(statistics.median(bare)),
-        "list append p99 ns": float(statistics.quantiles(bare, n=100)[98]),
-        "bytes per point of 3 values": size / points,
-    }
+    return ours, bare, size / points
 
 
 def time_ours(run: object, loop: object, count: int) -> array:
@@ -103,14 +104,15 @@ def differences(stamps: array) -> array:
     return array("q", (after - before for before, after in itertools.pairwise(stamps[:-1])))
 
 
-def kill(root: Path, steps: int) -> dict[str, int]:
+def kill(root: Path, steps: int) -> tuple[int, int]:
+    """Steps logged, and steps that can be read back."""
     channel = make_channel(root)
     environment = os.environ | {ENV_CHANNEL: str(channel), ENV_CHECKPOINTS: str(root / "checkpoints")}
     child = subprocess.run([sys.executable, "-c", KILLED_CHILD.format(steps=steps)], env=environment, check=False)
     if child.returncode != -signal.SIGKILL:
         raise SystemExit(f"the child ended with {child.returncode} instead of SIGKILL")
     points, _ = count_points(channel)
-    return {"logged before SIGKILL": steps, "read back after SIGKILL": points, "lost": steps - points}
+    return steps, points
 
 
 def make_channel(root: Path) -> Path:
@@ -129,4 +131,4 @@ def count_points(channel: Path) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    main()
+    alone(figures, full=200_000, quick=20_000, doc=__doc__, what="steps")
