@@ -106,7 +106,7 @@ def surroundings() -> dict[str, Any]:
     """What a figure means nothing without."""
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": git("rev-parse", "HEAD"),
+        "commit": git("rev-parse", "HEAD") or "unknown",
         "changed since the commit": git("status", "--porcelain", "--untracked-files=no", "--", "src").splitlines(),
         "package": str(Path(whistlestop.__file__).parent),  # on another PYTHONPATH the commit would not be its own
         "command": shlex.join(["python", os.path.relpath(__file__, HERE.parent), *sys.argv[1:]]),
@@ -173,7 +173,7 @@ def plain(value: object) -> str:
 
 def git(*words: str) -> str:
     answer = subprocess.run(["git", "-C", str(HERE.parent), *words], capture_output=True, text=True, check=False)
-    return answer.stdout.rstrip() if answer.returncode == 0 else "unknown"
+    return answer.stdout.rstrip() if answer.returncode == 0 else ""
 
 
 def cpu_model() -> str:
