@@ -10,7 +10,7 @@ from whistlestop.wire import api
 
 def test_nul_characters_are_refused_wherever_they_stand() -> None:
     for body in (
-        {"spec": "a\0"},
+        {"workflow": "a\0"},
         {"spec": "a", "set": ["x\0"]},
         {"spec": "a", "env": {"A": "\0"}},
         {"spec": "a", "env": {"A\0": ""}},

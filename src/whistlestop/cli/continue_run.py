@@ -1,10 +1,13 @@
 """`whistle continue`: a new run from a checkpoint of another one."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whistlestop.cli.options import Json, Note, Run, Sets, command, connect
+
+if TYPE_CHECKING:
+    from whistlestop.wire.api import RunView
 
 app = command()
 
@@ -24,4 +27,13 @@ def continue_run(
     with connect() as client:
         started = client.continue_run(run, step=step, phase=phase, sets=sets or [], note=note)
     at = started.parent.step if started.parent else None
-    tell_new(started, as_json=as_json, how=f"continues {run}" + (f" from step {at:,}" if at is not None else ""))
+    tell_new(
+        started,
+        as_json=as_json,
+        how=f"continues run {_named(started, run)}" + (f" from step {at:,}" if at is not None else ""),
+    )
+
+
+def _named(started: "RunView", said: str) -> str:
+    number = started.parent.number if started.parent else None
+    return f"#{number}" if number is not None else said

@@ -13,7 +13,7 @@ from whistlestop.cli.verbs import sentence
 
 if TYPE_CHECKING:
     from whistlestop.client import Client
-    from whistlestop.wire.api import BulkItem, Done, RunView
+    from whistlestop.wire.api import BulkItem, RunView
 
 CHUNK = 1000
 
@@ -59,7 +59,7 @@ def _one(client: "Client", run: "RunView", verb: str, note: str, wait: bool, as_
     done = client.kill(run.id, note=note) if verb == "kill" else client.cancel(run.id, note=note)
     if wait:
         after = following.wait_until_ended(client, done.run, says=f"Run {words.name(run)} is being killed …")
-        done = done.model_copy(update={"run": after, "text": _ended_text(done, after)})
+        done = done.model_copy(update={"run": after, "text": _ended_text(after, verb)})
     if as_json:
         print_json(done)
     else:
@@ -67,11 +67,12 @@ def _one(client: "Client", run: "RunView", verb: str, note: str, wait: bool, as_
     return 0 if not wait or done.run.status == "killed" else 1
 
 
-def _ended_text(done: "Done", run: "RunView") -> str:
+def _ended_text(run: "RunView", verb: str) -> str:
     if run.status != "killed":
         return f"run {words.name(run)} {run.status} before it could be killed"
     saved = f", {words.amount(run.credits.saved)} saved" if run.credits.saved is not None else ""
-    return f"run {words.name(run)} is killed; {words.amount(run.credits.used)} credits used{saved}"
+    goes = ", its checkpoints are discarded" if verb == "cancel" else ""
+    return f"run {words.name(run)} is killed{goes}; {words.amount(run.credits.used)} credits used{saved}"
 
 
 def _many(

@@ -54,7 +54,8 @@ def report(error: Exception, *, as_json: bool) -> int:
 def problem_line(problem: Problem, file: str | None) -> str:
     """whistle.yaml:12: phases.0.slot: unknown key (did you mean "slots"?)"""
     line = f":{problem.line}" if problem.line is not None else ""
-    where = f"{file or 'spec'}{line}: " + (f"{problem.path}: " if problem.path else "")
+    place = f"{file or 'spec'}{line}: " if file or line else ""
+    where = place + (f"{problem.path}: " if problem.path else "")
     return printable(where + problem.text + (f" ({problem.hint})" if problem.hint else ""))
 
 

@@ -33,7 +33,7 @@ def full_line(line: "LogLineView", *, coloured: bool) -> str:
     """22:01:07 train/1 text"""
     rank = f":{line.rank}" if line.rank else ""
     head = f"{words.local_time(line.at, date=False)} {line.phase}/{line.attempt}{rank}"
-    text = tame(line.text, coloured=coloured)
+    text = ("whistle: " if line.stream == "sys" else "") + tame(line.text, coloured=coloured)
     if not coloured:
         return f"{head} {text}"
     tint = _LEVELS.get(line.level)

@@ -17,7 +17,9 @@ def ls(
     search: Search = None,
     sort: Annotated[
         str | None,
-        typer.Option(help="-created (the default), created, priority, name or -elapsed."),
+        typer.Option(
+            help="created, priority, name, status or ended; with - in front the other way round. [default: -created]"
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=1_000_000)] = 50,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,

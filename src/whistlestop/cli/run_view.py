@@ -42,7 +42,8 @@ def _fact_lines(run: RunView) -> list[tuple[str, str]]:
     if run.parent:
         step = f" at step {run.parent.step:,}" if run.parent.step is not None else ""
         word = "continues" if run.parent.relation == "continue" else "repeats"
-        lines.append(("origin", f"{word} run {run.parent.run}{step}"))
+        parent = f"#{run.parent.number}" if run.parent.number is not None else f"{run.parent.run} (deleted)"
+        lines.append(("origin", f"{word} run {parent}{step}"))
     lines.append(
         ("submitted", f"{words.local_time(run.created_at)}{f' by {run.created_by}' if run.created_by else ''}")
     )

@@ -13,7 +13,10 @@ app = command()
 @app.command()
 def submit(
     file: Annotated[
-        str | None, typer.Argument(help="The spec; - is standard input. [default: whistle.yaml]", show_default=False)
+        str | None,
+        typer.Argument(
+            help="The spec, or the directory it is in; - is standard input. [default: whistle.yaml]", show_default=False
+        ),
     ] = None,
     workflow: Annotated[
         str | None, typer.Option(help="A saved workflow, NAME or NAME@VERSION, instead of a file.")
@@ -40,6 +43,8 @@ def submit(
     source, spec, directory = f"workflow {workflow}", None, Path()
     if not workflow:
         file = file or DEFAULT
+        if Path(file).is_dir():
+            file = str(Path(file) / DEFAULT)
         spec = read_spec(file)
         judge(spec, changes, file)
         source, directory = shown(file), Path(file).parent if file != "-" else Path()

@@ -7,9 +7,12 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from whistlestop.server.services.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -70,7 +73,7 @@ def up(
     finally:
         server.__exit__(None, None, None)
     if not json:
-        _say_goodbye(settings.data, follower.number if follower else None)
+        _say_goodbye(settings, follower.number if follower else None)
 
 
 class _Follower(threading.Thread):
@@ -92,7 +95,8 @@ class _Follower(threading.Thread):
             with Client(self.url, self.token) as client:
                 view = submit_file(client, self.spec)
                 self.number = view.number
-                watch_run(client, view.id, stopped=self._stopped.is_set)
+                leaving = "Ctrl-C ends the server; the run goes on."
+                watch_run(client, view.id, stopped=self._stopped.is_set, leaving=leaving)
                 if not self._stopped.is_set():
                     print(f"\nRun #{view.number} is over. The server stays up; Ctrl-C ends it.", flush=True)
         except Exception as error:
@@ -115,10 +119,11 @@ def _say_hello(url: str, data: Path, slots: int, *, as_json: bool) -> None:
     )
 
 
-def _say_goodbye(data: Path, number: int | None) -> None:
+def _say_goodbye(settings: "Settings", number: int | None) -> None:
     from whistlestop.client.discovery import data_dir
 
-    where = "" if data == data_dir().resolve() else f" --data {data}"
+    where = "" if settings.data == data_dir().resolve() else f" --data {settings.data}"
+    where += " --db … (the same as before)" if settings.db else ""
     then = f"watch {number}" if number else "ls"
     print("\nThe server is down. Runs that were under way go on without it.")
     print(f"To come back: {_whistle()} up{where}, and in another terminal: {_whistle()} {then}", flush=True)

@@ -34,19 +34,25 @@ def watch(run: Run, as_json: Json = False) -> None:
     raise typer.Exit(following.ended(found))
 
 
-def watch_run(client: "Client", run: str, *, stopped: Callable[[], bool] = lambda: False) -> "RunView":
+def watch_run(
+    client: "Client",
+    run: str,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    leaving: str = "Ctrl-C leaves; the run goes on.",
+) -> "RunView":
     """Show it until it has ended or `stopped` says so. Without a terminal: its events, line by line."""
-    return _live(client, run, stopped) if sys.stdout.isatty() else _lines(client, run, stopped)
+    return _live(client, run, stopped, leaving) if sys.stdout.isatty() else _lines(client, run, stopped)
 
 
-def _live(client: "Client", run: str, stopped: Callable[[], bool]) -> "RunView":
+def _live(client: "Client", run: str, stopped: Callable[[], bool], leaving: str) -> "RunView":
     from rich.live import Live
 
     from whistlestop.cli.output import console
     from whistlestop.cli.watch_view import Watched
 
     page, series = client.logs(run, tail=Watched.LINES), client.metrics(run)
-    watched = Watched(client.run(run), page.lines, series.series)
+    watched = Watched(client.run(run), page.lines, series.series, leaving=leaving)
     with Live(console=console(), get_renderable=watched.view, refresh_per_second=8, transient=True):
         for message in client.stream(
             run,

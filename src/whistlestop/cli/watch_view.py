@@ -27,9 +27,10 @@ class Watched:
         lines: Sequence[LogLineView],
         series: Sequence[SeriesView],
         *,
+        leaving: str = "Ctrl-C leaves; the run goes on.",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
+        self._clock, self._leaving = clock, leaving
         self.run = run
         self._seen_at = clock()
         self._lines: deque[LogLineView] = deque(lines, self.LINES)
@@ -58,7 +59,7 @@ class Watched:
         if self._lines:
             parts += [Text(), *(self._log_line(line) for line in self._lines)]
         if self.run.status not in words.ENDED:
-            parts += [Text(), Text("Ctrl-C leaves; the run goes on.", style="dim")]
+            parts += [Text(), Text(self._leaving, style="dim")]
         return Group(*parts)
 
     def _progress(self, message: Message) -> None:

@@ -117,6 +117,8 @@ class Climber:
             self._program.signal(_SENDS[rung])
         coming = following(self._situation(), self._times)
         text = _SAYS[rung]
+        if rung is Rung.FLAG and not self._control[Word.ATTACHED]:
+            text = "The program does not use the SDK, or has not come to it yet."
         data: dict[str, Any] = {"rung": rung.value, "next_rung": None, "next_in_s": None}
         if coming is not None:
             wait = max(0.0, coming[1] - self._clock())

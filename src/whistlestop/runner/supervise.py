@@ -151,7 +151,6 @@ class Supervisor:
             start_program(self._program, self._launch, ready)
         if ready.restored_id is not None:
             self._keeper.protected.add(ready.restored_id)
-        self._capture.start(out=self._program.out, err=self._program.err)
         self._loop.add_reader(self._program.pidfd, self._on_exit)
         since = "" if ready.restored_step is None else f" from the checkpoint at step {ready.restored_step}"
         self._tell(
@@ -161,6 +160,8 @@ class Supervisor:
             restored_step=ready.restored_step,
             restored_from=ready.restored_from,
         )
+        # Only now: the words above come before the first of the program.
+        self._capture.start(out=self._program.out, err=self._program.err)
         self._climber.started(self._program)
         if self._launch.time_limit is not None:
             self._loop.call_later(max(0.0, self._launch.time_limit), self._on_time_limit)

@@ -225,6 +225,7 @@ def _bind(host: str, port: int) -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((host, port))
+            bound.listen(1024)  # from here on nobody is refused: who comes early waits until we serve
         except OSError as error:
             raise Refused(
                 f"can't listen on {host} port {port}: {error.strerror}", hint="choose another one: --port 0 takes any"

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 RunStatus = Literal["queued", "starting", "running", "waiting", "completed", "failed", "killed"]
 Role = Literal["admin", "member", "viewer"]
@@ -19,7 +19,9 @@ class Asked(Shape):
 
     @field_validator("*", mode="after")
     @classmethod
-    def no_nul(cls, value: Any) -> Any:
+    def no_nul(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name == "spec":  # judged as a whole, with its line
+            return value
         items = value.items() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
         words = [word for item in items for word in (item if isinstance(item, tuple) else (item,))]
         if any(isinstance(word, str) and "\0" in word for word in words):
@@ -102,6 +104,7 @@ class QueueView(Shape):
 
 class ParentView(Shape):
     run: str
+    number: int | None = None  # None: it was deleted
     step: int | None = None
     relation: Literal["continue", "rerun"]
 

@@ -164,6 +164,8 @@ class Passes:
             if not phases.move(connection, phase.id, PhaseState.RUNNING, reason=None):
                 return None
             number = runs.next_attempt(connection, run.id)
+            if phase.from_start:  # once: what it saves from now on counts again
+                phases.update(connection, phase.id, from_start=False)
             phases.add_attempt(
                 connection,
                 id=attempt_id,
@@ -176,6 +178,7 @@ class Passes:
                 price=placement.price,
                 token_hash=accounts.fingerprint(token),
                 started_at=now,
+                fresh=phase.from_start,
             )
             if run.state == RunState.QUEUED:
                 runs.move(connection, run.id, RunState.STARTING, reason=None, recovering=False)

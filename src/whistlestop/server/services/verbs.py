@@ -151,6 +151,11 @@ def _pause(context: Context, connection: sa.Connection, run: Row, actor: Actor, 
     if run.state == RunState.QUEUED:
         return True, f"{_named(run)} leaves the queue and waits; bring it back with: whistle resume {run.number}"
     how = f"leaves at once{loses}" if latest else "saves at its next step and leaves"
+    rows = {row.id: row for row in phases.of_runs(connection, [run.id])[run.id]}
+    tasks = [rows[row.phase_id].name for row in phases.live_of_run(connection, run.id)
+             if rows[row.phase_id].kind == PhaseKind.TASK]  # fmt: skip
+    if tasks:
+        how = f"leaves; its task {' and '.join(tasks)} can't save and will start again from its beginning"
     return True, f"{_named(run)} {how}; bring it back with: whistle resume {run.number}"
 
 
@@ -184,7 +189,9 @@ def _resume(
         return False, f"{_named(run)} is not paused"
     for phase in phases.of_runs(connection, [run.id])[run.id]:
         _check_resumable(connection, run, phase, body.from_start)
-        if body.from_start and phase.state == PhaseState.PENDING:
+        # Only where nothing can be resumed: a checkpoint that loads is never thrown away by this.
+        bare = checkpoints.newest(connection, run.id, phase.name) is None
+        if body.from_start and phase.state == PhaseState.PENDING and (bare or run.attention):
             phases.update(connection, phase.id, from_start=True)
     runs.unpause(connection, run.id)
     _record(connection, run, "resume_requested", "resume requested", actor, now, body.note)

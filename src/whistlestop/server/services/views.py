@@ -10,7 +10,7 @@ from whistlestop.domain import credits
 from whistlestop.domain.clock import iso
 from whistlestop.domain.credits import Charge
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
-from whistlestop.domain.states import AttemptState, PhaseState, RunState
+from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import admin, phases, runs
@@ -41,8 +41,17 @@ def run_views(
     ids = [row.id for row in rows]
     phase_rows, attempt_rows = phases.of_runs(connection, ids), phases.attempts_of_runs(connection, ids)
     places = _places(connection, rows) if queue else {}
+    parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
     return [
-        _run_view(context, row, phase_rows.get(row.id, []), attempt_rows.get(row.id, []), places.get(row.id), whole)
+        _run_view(
+            context,
+            row,
+            phase_rows.get(row.id, []),
+            attempt_rows.get(row.id, []),
+            places.get(row.id),
+            _parent(row, parents),
+            whole,
+        )
         for row in rows
     ]
 
@@ -158,7 +167,13 @@ def elapsed(attempts: Iterable[Row], now: float) -> float:
 
 
 def _run_view(
-    context: Context, run: Row, rows: list[Row], attempts: list[Row], place: QueueView | None, whole: bool
+    context: Context,
+    run: Row,
+    rows: list[Row],
+    attempts: list[Row],
+    place: QueueView | None,
+    parent: ParentView | None,
+    whole: bool,
 ) -> RunView:
     now = context.clock()
     by_phase = {row.id: [attempt for attempt in attempts if attempt.phase_id == row.id] for row in rows}
@@ -184,7 +199,7 @@ def _run_view(
         ended_at=_maybe(run.ended_at),
         created_by=run.created_by,
         note=run.note,
-        parent=ParentView(run=run.parent_run, step=run.parent_step, relation=run.relation) if run.parent_run else None,
+        parent=parent,
         queue=place,
         workflow=run.workflow,
         code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
@@ -272,8 +287,15 @@ def _current(rows: Sequence[Row]) -> Row | None:
     return failed[0] if failed else (rows[-1] if rows else None)
 
 
+def _parent(run: Row, numbers: dict[str, int]) -> ParentView | None:
+    if not run.parent_run:
+        return None
+    number = numbers.get(run.parent_run)
+    return ParentView(run=run.parent_run, number=number, step=run.parent_step, relation=run.relation)
+
+
 def _requested(run: Row) -> Any:
-    if run.state in (RunState.COMPLETED, RunState.FAILED, RunState.KILLED):
+    if run.state in RUN_ENDED or run.state == RunState.WAITING:
         return None
     return {Stop.PAUSE: "pause", Stop.KILL: "kill"}.get(Stop(run.request))
 

@@ -1,6 +1,7 @@
 """The door to the database: SQLite by default, PostgreSQL by URL. Reads see a snapshot, writes are one at a time."""
 
 import contextlib
+import importlib.util
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ class Database:
     def __init__(self, url: str) -> None:
         """`url`: sqlite:///path or postgresql://…; nothing is opened yet."""
         self.url = _with_driver(url)
+        _check_usable(self.url)
         self.is_sqlite = self.url.startswith("sqlite")
         if self.is_sqlite:
             self._engine = sa.create_engine(self.url, pool_size=16, max_overflow=32)
@@ -37,7 +39,13 @@ class Database:
         """Refuse to be the second server on one PostgreSQL database (SQLite: the data directory's lock does it)."""
         if self.is_sqlite:
             return
-        self._claim = self._engine.connect()
+        try:
+            self._claim = self._engine.connect()
+        except sa.exc.DBAPIError as error:
+            raise Refused(
+                f"the database {self._engine.url.render_as_string(hide_password=True)} can't be reached: {error.orig}",
+                hint="check the address given with --db, and that its server runs",
+            ) from error
         if not self._claim.exec_driver_sql(f"SELECT pg_try_advisory_lock({SERVER_LOCK})").scalar():
             self._claim.close()
             self._claim = None
@@ -81,6 +89,20 @@ class Database:
         if self._claim is not None:
             self._claim.close()
         self._engine.dispose()
+
+
+def _check_usable(url: str) -> None:
+    try:
+        dialect = sa.make_url(url).get_backend_name()
+    except sa.exc.ArgumentError:
+        dialect = ""
+    if dialect not in ("sqlite", "postgresql"):
+        raise Refused(
+            "the address given with --db is not one of a SQLite or PostgreSQL database",
+            hint="for example postgresql://user:password@host/database",
+        )
+    if dialect == "postgresql" and importlib.util.find_spec("psycopg") is None:
+        raise Refused("PostgreSQL needs one more package", hint="pip install 'whistlestop[postgres]'")
 
 
 def _with_driver(url: str) -> str:

@@ -95,6 +95,13 @@ def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequ
     return connection.execute(sa.select(runs).where(runs.c.changed > seq).order_by(runs.c.changed).limit(limit)).all()
 
 
+def numbers(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, int]:
+    if not run_ids:
+        return {}
+    query = sa.select(runs.c.id, runs.c.number).where(runs.c.id.in_(run_ids))
+    return {row.id: row.number for row in connection.execute(query)}
+
+
 def positions(connection: sa.Connection, rows: Sequence[Row]) -> list[int]:
     """Where each of these queued runs stands, from 1. One pass over the queue, whatever their number."""
     query = sa.select(runs.c.id).where(runs.c.state == RunState.QUEUED).order_by(runs.c.priority.desc(), runs.c.number)

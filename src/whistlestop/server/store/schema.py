@@ -154,6 +154,7 @@ attempts = sa.Table(
     sa.Column("progress", sa.JSON),
     sa.Column("ladder", sa.JSON),
     sa.Column("dropped", Offset, nullable=False, default=0),
+    sa.Column("fresh", sa.Boolean, nullable=False, default=False),  # starts at step 0, as a person allowed
     sa.Column("forgotten", sa.Boolean, nullable=False, default=False),  # the engine keeps nothing of it any more
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_attempts_phase_id", "phase_id"),

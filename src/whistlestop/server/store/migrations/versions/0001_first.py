@@ -188,6 +188,7 @@ def upgrade() -> None:
         sa.Column("progress", sa.JSON(), nullable=True),
         sa.Column("ladder", sa.JSON(), nullable=True),
         sa.Column("dropped", sa.BigInteger(), nullable=False),
+        sa.Column("fresh", sa.Boolean(), nullable=False),
         sa.Column("forgotten", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["phase_id"], ["phases.id"], name=("fk_attempts_phase_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=("fk_attempts_run_id"), ondelete="CASCADE"),
