@@ -341,7 +341,7 @@ def test_the_ledger_adds_up_over_attempts(start_server: Callable[..., ServerProc
     assert client.run(run.id).credits.used == paid, "the meter runs on while it waits"
     client.resume(run.id)
     until(lambda: len(client.run(run.id).phases[0].attempts) == 2, what="the second attempt")
-    trains(client, run.id, client.checkpoints(run.id)[0].step + 3)
+    trains(client, run.id, client.checkpoints(run.id)[0].step + 20)
     client.kill(run.id)
     ended = server.wait(run.id, "killed")
     attempts = ended.phases[0].attempts

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,8 @@ class Server:
             timeout_graceful_shutdown=3,
             server_header=False,
         )
+        # A stop crosses three threads on its way; by default each may keep the next one waiting for 5 ms.
+        sys.setswitchinterval(0.0005)
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
         try:

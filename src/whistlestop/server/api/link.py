@@ -44,9 +44,12 @@ async def runner(socket: WebSocket) -> None:
     except sa.exc.DBAPIError as error:
         log.warning("attempt %s: what its runner sends can't be stored now: %s", attempt.id, error)
         await _close(socket, 1013, "try again later")
-    except (BadRequest, JournalDamaged, msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
+    except (BadRequest, JournalDamaged, msgspec.DecodeError) as error:
         log.warning("attempt %s sent something unreadable: %s", attempt.id, error)
         await _close(socket, 4400, f"unreadable: {error}"[:100])
+    except Exception:
+        log.exception("attempt %s: its link failed; its runner comes back", attempt.id)
+        await _close(socket, 1011, "the server met an error of its own")
     finally:
         hung_up(attempt.id)
 
@@ -140,8 +143,8 @@ async def _send_orders(
         if context.hub.closed:
             await socket.close(1012, "the server restarts; the run goes on")
             return
-        order = await run_in_threadpool(ingest.order, context, attempt_id)
-        if order != sent:
+        order = context.hub.order(attempt_id)
+        if order is not None and order != sent:
             await socket.send_bytes(frames.encode(order))
             sent = order
 

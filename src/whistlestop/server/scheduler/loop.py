@@ -7,7 +7,7 @@ import time
 from whistlestop.server.scheduler.passes import Passes
 
 log = logging.getLogger(__name__)
-MOST_AT_ONCE = 200  # runs settled in one transaction
+MOST_AT_ONCE = 50  # runs settled in one transaction
 
 
 class Scheduler:

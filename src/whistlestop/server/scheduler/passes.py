@@ -12,7 +12,7 @@ from whistlestop.capacity.queue import Placement, Waiting, place
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import EngineUnreachable, WhistleError
 from whistlestop.domain.ids import new_id
-from whistlestop.domain.lifecycle import PhaseChange, RunChange, decide
+from whistlestop.domain.lifecycle import PhaseChange, RunChange, RunFacts, decide
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.states import RUN_ENDED, PhaseState, RunState, Stage
 from whistlestop.domain.stops import Stop
@@ -38,22 +38,18 @@ class Passes:
     def settle(self, run_ids: Sequence[str]) -> None:
         touched: list[str] = []
         with self._context.database.write() as connection:
-            for run_id in run_ids:
-                try:
-                    facts = phases.facts(connection, run_id)
-                except WhistleError:  # deleted meanwhile
-                    continue
+            for facts in phases.facts(connection, run_ids):
                 changes = decide(facts, self._context.clock())
                 for change in changes:
-                    self._apply(connection, run_id, change)
+                    self._apply(connection, facts, change)
                 if changes:
-                    touched.append(run_id)
+                    touched.append(facts.id)
         for run_id in touched:
             self._context.hub.shown(run_id)
         self._sweep()
 
-    def _apply(self, connection: sa.Connection, run_id: str, change: PhaseChange | RunChange) -> None:
-        now = self._context.clock()
+    def _apply(self, connection: sa.Connection, run: RunFacts, change: PhaseChange | RunChange) -> None:
+        now, run_id = self._context.clock(), run.id
         if isinstance(change, PhaseChange):
             phase = change.phase
             moved = phases.move(
@@ -71,7 +67,6 @@ class Passes:
                 events.add(connection, run_id, f"phase_{change.state.value}", text, at=now, phase=phase.name)
             return
         ended = {"ended_at": now} if change.state in RUN_ENDED else {}
-        before = runs.get(connection, run_id)
         moved = runs.move(
             connection,
             run_id,
@@ -81,17 +76,17 @@ class Passes:
             attention=change.attention,
             **ended,
         )
-        if not moved or (before.state == change.state and before.reason == change.reason):
+        if not moved or (run.state is change.state and run.reason == change.reason):
             return
         if change.state is RunState.KILLED:
-            self._killed(connection, before, now)
+            self._killed(connection, runs.get(connection, run_id), now)
         else:
             text = change.state.value + (f": {change.reason}" if change.reason else "")
             events.add(connection, run_id, f"run_{change.state.value}", text, at=now)
 
     def _killed(self, connection: sa.Connection, run: Row, now: float) -> None:
         attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
-        cost = views.credits_of(self._context, runs.get(connection, run.id), attempts, now)
+        cost = views.credits_of(self._context, run, attempts, now)
         saved = f", {cost.saved:.2f} saved" if cost.saved is not None else ""
         asked = iso(run.request_at) if run.request_at else "?"
         text = (

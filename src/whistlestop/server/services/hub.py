@@ -1,6 +1,7 @@
 """Who has to look again: the scheduler, open streams and runner links are woken, and then read the store themselves.
 
-Nothing travels through the hub but the fact that something changed, so nothing can be lost or doubled in it.
+Little travels through the hub but the fact that something changed, so nothing can be lost or doubled in it: an order
+that gets lost here is sent again when its runner reconnects.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from whistlestop.wire.frames import Progress
+from whistlestop.wire.frames import Order, Progress
 
 ALL = "*"
 
@@ -20,6 +21,7 @@ class Hub:
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
+        self._orders: dict[str, Order] = {}  # attempt id -> newest, for a link that is up
         self.closed = False
 
     def connect_scheduler(self, wake: Callable[[str | None], None]) -> None:
@@ -38,9 +40,19 @@ class Hub:
         self._wake(run_id)
         self._wake(ALL)
 
-    def ordered(self, attempt_id: str) -> None:
-        """There may be a new order for this attempt's runner."""
+    def ordered(self, attempt_id: str, order: Order) -> None:
+        """A new order for this attempt's runner, durable by now. Handed over as it is: looking it up again would be
+        the longest part of a stop's way. Orders are whole, so of two the one with the higher number counts."""
+        with self._lock:
+            known = self._orders.get(attempt_id)
+            if known is None or order.seq >= known.seq:
+                self._orders[attempt_id] = order
         self._wake(attempt_id)
+
+    def order(self, attempt_id: str) -> Order | None:
+        """The newest since the last time it was asked for."""
+        with self._lock:
+            return self._orders.pop(attempt_id, None)
 
     @contextlib.contextmanager
     def listen(self, *topics: str) -> Iterator["Waiter"]:

@@ -29,13 +29,22 @@ def offsets(context: Context, attempt_id: str) -> dict[str, int]:
 
 
 def order(context: Context, attempt_id: str) -> Order:
-    """The standing order for an attempt, from the requests beside its run and phase."""
+    """The standing order for an attempt."""
     with context.database.read() as connection:
         attempt = phases.attempt(connection, attempt_id)
         if attempt is None:
             raise StaleAttempt(f"attempt {attempt_id} is not known here any more")
-        run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
-        protected = checkpoints.protected(connection, run.id)
+        return standing_order(connection, attempt)
+
+
+def standing_orders(connection: sa.Connection, run_id: str) -> list[tuple[str, Order]]:
+    return [(attempt.id, standing_order(connection, attempt)) for attempt in phases.live_of_run(connection, run_id)]
+
+
+def standing_order(connection: sa.Connection, attempt: Row) -> Order:
+    """From the requests beside its run and phase."""
+    run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
+    protected = checkpoints.protected(connection, run.id)
     level = max(Stop(run.request), Stop.FINISH_PHASE if phase.stop_seq else Stop.NONE)
     return Order(
         seq=run.request_seq + phase.stop_seq,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from whistlestop.domain.errors import BadRequest, NeverFits, NoCheckpoint, NotFound, Problem, SpecInvalid
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
-from whistlestop.server.services import bundles, views
+from whistlestop.server.services import bundles, ingest, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -167,12 +167,12 @@ def _create(
         )
         phases.insert(connection, _phase_rows(connection, run_id, spec, parent))
         events.add(connection, run_id, "submitted", _said(spec, parent), at=now, actor=actor.name, data={"note": note})
-        view = views.run_view(context, connection, runs.get(connection, run.id))
-        using = phases.live_of_run(connection, parent.run.id) if parent is not None else []
+        orders = ingest.standing_orders(connection, parent.run.id) if parent is not None else []
+    for attempt_id, order in orders:  # its retention has to leave what the new run starts from
+        context.hub.ordered(attempt_id, order)
     context.hub.changed(run_id)
-    for attempt in using:  # its retention has to leave what the new run starts from
-        context.hub.ordered(attempt.id)
-    return view
+    with context.database.read() as connection:
+        return views.run_view(context, connection, runs.get(connection, run.id))
 
 
 def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ A verb either raises before it writes anything, or writes all of it: many of the
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,13 +13,14 @@ from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import NoCheckpoint, NotATrainPhase, NotFound, PhaseEnded, Refused, RunActive, RunEnded
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import views
+from whistlestop.server.services import ingest, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 from whistlestop.wire.api import BulkBody, BulkDone, BulkItem, Done, KillBody, PauseBody, ResumeBody, RunView, StopBody
 from whistlestop.wire.spec import PhaseKind
 
 Row = sa.Row[Any]
+SLICE = 50  # runs in one transaction of a bulk request
 Said = tuple[bool, str]  # changed, sentence
 Verb = Callable[[Context, sa.Connection, Row, Actor, float], Said]
 
@@ -60,7 +61,7 @@ def delete(context: Context, reference: str, actor: Actor) -> Done:
 
 
 def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
-    """One transaction for all of them: a thousand kills cost one commit."""
+    """In slices: a thousand kills cost twenty commits, and nobody else's stop waits for more than one of them."""
     verbs: dict[str, Verb] = {
         "stop": lambda *given: _stop(*given, body=StopBody(note=body.note)),
         "pause": lambda *given: _pause(*given, body=PauseBody(note=body.note)),
@@ -72,21 +73,28 @@ def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
     wanted = runs.Filter(tuple(body.status), body.project, body.search)
     if not body.runs and wanted.empty and not body.everything:
         raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say --all")
+    references = list(body.runs)
+    if not references or not wanted.empty:
+        with context.database.read() as connection:
+            references += runs.ids(connection, wanted)
+    references = list(dict.fromkeys(references))
+    items: list[BulkItem] = []
+    for start in range(0, len(references), SLICE):
+        items += _slice(context, references[start : start + SLICE], actor, verbs[body.verb])
+    return BulkDone(items=items)
+
+
+def _slice(context: Context, references: Sequence[str], actor: Actor, verb: Verb) -> list[BulkItem]:
     touched: list[Row] = []
     with context.database.write() as connection:
-        references = list(body.runs)
-        if not references or not wanted.empty:
-            references += runs.ids(connection, wanted)
-        items = [
-            _try(context, connection, reference, actor, verbs[body.verb], touched)
-            for reference in dict.fromkeys(references)
-        ]
-        orders = [attempt.id for run in touched for attempt in phases.live_of_run(connection, run.id)]
+        items = [_try(context, connection, reference, actor, verb, touched) for reference in references]
+        alive = [run for run in touched if run.state in (RunState.STARTING, RunState.RUNNING)]
+        orders = [order for run in alive for order in ingest.standing_orders(connection, run.id)]
+    for attempt_id, order in orders:
+        context.hub.ordered(attempt_id, order)
     for run in touched:
         context.hub.changed(run.id)
-    for attempt_id in orders:
-        context.hub.ordered(attempt_id)
-    return BulkDone(items=items)
+    return items
 
 
 def _try(
@@ -109,11 +117,13 @@ def _one(context: Context, reference: str, actor: Actor, verb: Verb) -> Done:
     with context.database.write() as connection:
         run = runs.resolve(connection, reference)
         changed, text = verb(context, connection, run, actor, context.clock())
+        orders = ingest.standing_orders(connection, run.id) if changed else []
+    for attempt_id, order in orders:  # first of all: somebody's GPU waits for it
+        context.hub.ordered(attempt_id, order)
+    if changed:
+        context.hub.changed(run.id)
+    with context.database.read() as connection:
         view = views.run_view(context, connection, runs.get(connection, run.id))
-        orders = [attempt.id for attempt in phases.live_of_run(connection, run.id)]
-    for attempt_id in orders:
-        context.hub.ordered(attempt_id)
-    context.hub.changed(run.id)
     return Done(run=view, changed=changed, text=text)
 
 

@@ -103,10 +103,20 @@ def numbers(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, in
 
 
 def positions(connection: sa.Connection, rows: Sequence[Row]) -> list[int]:
-    """Where each of these queued runs stands, from 1. One pass over the queue, whatever their number."""
+    """Where each of these queued runs stands, from 1: counted for a few, in one pass over the queue for many."""
+    if len(rows) <= 3:
+        return [1 + _ahead(connection, row) for row in rows]
     query = sa.select(runs.c.id).where(runs.c.state == RunState.QUEUED).order_by(runs.c.priority.desc(), runs.c.number)
     order = {run_id: index for index, run_id in enumerate(connection.scalars(query), 1)}
     return [order.get(row.id, 1) for row in rows]
+
+
+def _ahead(connection: sa.Connection, row: Row) -> int:
+    before = sa.or_(
+        runs.c.priority > row.priority, sa.and_(runs.c.priority == row.priority, runs.c.number < row.number)
+    )
+    query = sa.select(sa.func.count()).select_from(runs).where(runs.c.state == RunState.QUEUED, before)
+    return int(connection.scalar(query) or 0)
 
 
 def queue(connection: sa.Connection, *, now: float, limit: int, skip: int = 0) -> Sequence[sa.Row[*tuple[Any, ...]]]:
