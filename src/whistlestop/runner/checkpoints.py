@@ -62,7 +62,7 @@ class CheckpointKeeper:
         while (path := self._queue.get()) is not None:
             try:
                 self._judge(path)
-            except OSError as error:
+            except Exception as error:  # the path and the manifest are the program's: anything may stand there
                 self._tell("notice", f"Checkpoint {path} could not be looked at: {error}.")
 
     def _judge(self, path: Path) -> None:
@@ -94,6 +94,7 @@ class CheckpointKeeper:
 
 
 def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    metrics = checkpoint.meta.get("metrics")
     return {
         "id": checkpoint.id,
         "step": checkpoint.step,
@@ -101,7 +102,7 @@ def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "path": str(checkpoint.path),
         "bytes": checkpoint.bytes,
         "files": len(checkpoint.files),
-        "metrics": checkpoint.meta.get("metrics", {}),
+        "metrics": metrics if isinstance(metrics, dict) else {},
         "verified": True,
         "at": checkpoint.at,
     }

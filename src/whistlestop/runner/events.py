@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from whistlestop.runner.notes import note
 from whistlestop.runner.recordfile import RecordFile
 
 
@@ -24,6 +25,17 @@ class Events:
             self._append(*each)
 
     def _append(self, at: float, kind: str, text: str, data: dict[str, Any]) -> None:
+        from whistlestop.runner.cleaning import clean_fields, clean_text
         from whistlestop.wire.frames import RunnerEvent, pack_record
 
-        self.file.hold(pack_record(RunnerEvent(at, kind, text, data)))
+        try:
+            record = pack_record(RunnerEvent(at, kind, clean_text(text), clean_fields(data)))
+        except Exception as error:  # an end that can't be told would hold its slots for ever
+            note(f"event {kind}: {error!r}")
+            plain: dict[str, Any] = {
+                name: value for name, value in data.items() if value is None or isinstance(value, (bool, float))
+            }
+            plain |= {name: ascii(value)[1:-1] for name, value in data.items() if type(value) is str}
+            plain |= {name: value for name, value in data.items() if type(value) is int and abs(value) < 1 << 63}
+            record = pack_record(RunnerEvent(at, kind, ascii(text)[1:-1], plain))
+        self.file.hold(record)

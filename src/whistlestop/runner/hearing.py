@@ -5,15 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whistlestop.channel.journal import JournalDamaged, JournalReader, parse
+from whistlestop.channel.journal import JournalDamaged, JournalReader, Record, parse
 from whistlestop.channel.layout import Kind
+from whistlestop.runner.cleaning import clean_text
 from whistlestop.runner.notes import note
 
 _EVENTS = re.compile(r"(events-\w+)\.\d{6,}\.journal")
+_MOST = 100  # stop reasons; a phase has one or two
 
 
 class Hearing:
-    def __init__(self, directory: Path, *, announce: Callable[[str], None]) -> None:
+    """`hide` blanks out secrets in what people will read."""
+
+    def __init__(
+        self, directory: Path, *, announce: Callable[[str], None], hide: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._hide = hide
         self._directory = directory
         self._announce = announce
         self._readers: dict[str, tuple[JournalReader, int]] = {}
@@ -32,7 +39,7 @@ class Hearing:
                     offset += len(data)
                     for record in parse(data):
                         if record.kind == Kind.EVENT:
-                            self._hear(record.event())
+                            self._hear(record)
             except JournalDamaged as error:
                 note(f"{prefix}: {error.text}")
                 self._deaf.add(prefix)
@@ -46,11 +53,23 @@ class Hearing:
             if match is not None and match[1] not in self._readers and match[1] not in self._deaf:
                 self._readers[match[1]] = (JournalReader(self._directory, match[1]), 0)
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _hear(self, record: Record) -> None:
+        try:
+            event = record.event()
+        except (JournalDamaged, RecursionError) as error:  # the bytes are whole: what comes behind it can be heard
+            note(f"an event of the program can't be read: {error!r}")
+            return
         match event:
             case {"kind": "checkpoint", "dir": str(directory)}:
                 self._announce(directory)
             case {"kind": "stop_reasons", "reasons": list(reasons)}:
-                self.stop_reasons = [each for each in reasons if isinstance(each, dict)]
+                self.stop_reasons = [self._reason(each) for each in reasons[:_MOST] if isinstance(each, dict)]
             case _:
                 pass
+
+    def _reason(self, said: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "reason": clean_text(str(said.get("reason", "")), 100),
+            "decisive": said.get("decisive") is True,
+            "text": clean_text(self._hide(str(said.get("text") or "")), 2000),
+        }

@@ -16,13 +16,18 @@ class Secrets:
     """Blanks out secret values, and each line of those that have several."""
 
     def __init__(self, values: Collection[str]) -> None:
-        parts = {part.encode() for value in values for part in (value, *value.splitlines())}
+        parts = {part.encode("utf-8", "surrogatepass") for value in values for part in (value, *value.splitlines())}
         known = sorted((part for part in parts if len(part) >= _SHORTEST_SECRET), key=len, reverse=True)
         self.longest = len(known[0]) if known else 0
         self._pattern = re.compile(b"|".join(map(re.escape, known))) if known else None
 
     def hide(self, data: bytes) -> bytes:
         return data if self._pattern is None else self._pattern.sub(b"***", data)
+
+    def hide_text(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return self.hide(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
 def looks_like_exception(text: str) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from whistlestop.runner.cleaning import clean_text
 from whistlestop.runner.lines import UPDATE_EVERY, Lines, Secrets, looks_like_exception
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.wire.frames import LogLine, pack_record
@@ -52,7 +53,7 @@ class LogBook:
     def say(self, text: str) -> None:
         """A line of the runner's own, limit or no limit."""
         with self._lock:
-            self._write(pack_record(LogLine(time.time(), "sys", self._rank, text)), 1)
+            self._write(pack_record(LogLine(time.time(), "sys", self._rank, clean_text(text))), 1)
 
     def close(self) -> None:
         """The last lines from behind the limit go to the end of the log. May be called again."""

@@ -1,5 +1,6 @@
 """The control block as the server gets to see it."""
 
+import math
 import time
 from typing import Any
 
@@ -18,31 +19,48 @@ _STAGES = {
 
 
 def read(control: Control, *, task: bool, started: bool, stopping: bool, ending: bool) -> Progress:
-    saved = control[Word.SAVED_STEP]
+    saved = _count(control, Word.SAVED_STEP)
     return Progress(
         at=time.time(),
         stage=_stage(control, task=task, started=started, stopping=stopping, ending=ending).value,
-        step=control[Word.STEP],
-        total=control[Word.TOTAL],
-        epoch=control[Word.EPOCH],
-        batch=control[Word.BATCH],
-        batches=control[Word.BATCHES],
-        progress_at=control.seconds(Word.PROGRESS_AT),
+        step=_count(control, Word.STEP),
+        total=_count(control, Word.TOTAL),
+        epoch=_count(control, Word.EPOCH),
+        batch=_count(control, Word.BATCH),
+        batches=_count(control, Word.BATCHES),
+        progress_at=_seconds(control, Word.PROGRESS_AT),
         saved_step=saved - 1 if saved else None,
-        evaluations=control[Word.EVALUATIONS],
-        loop_started_at=control.seconds(Word.LOOP_STARTED_AT),
-        resumed_step=control[Word.RESUMED_STEP],
+        evaluations=_count(control, Word.EVALUATIONS),
+        loop_started_at=_seconds(control, Word.LOOP_STARTED_AT),
+        resumed_step=_count(control, Word.RESUMED_STEP),
     )
+
+
+def loop(control: Control) -> Loop:
+    """Where the program says it is with its loop. Anything may stand there: the program can write to that memory."""
+    try:
+        return Loop(control[Word.LOOP])
+    except ValueError:
+        return Loop.NONE
 
 
 def last_words(control: Control) -> dict[str, Any]:
     """What `ended` says of the loop."""
     return {
-        "last_step": control[Word.STEP],
-        "total": control[Word.TOTAL],
-        "epoch": control[Word.EPOCH],
-        "loop": Loop(control[Word.LOOP]).name.lower(),
+        "last_step": _count(control, Word.STEP),
+        "total": _count(control, Word.TOTAL),
+        "epoch": _count(control, Word.EPOCH),
+        "loop": loop(control).name.lower(),
     }
+
+
+def _count(control: Control, word: Word) -> int:
+    return max(0, control[word])
+
+
+def _seconds(control: Control, word: Word) -> float:
+    value = control.seconds(word)
+    return value if math.isfinite(value) else 0.0
 
 
 def _stage(control: Control, *, task: bool, started: bool, stopping: bool, ending: bool) -> Stage:
@@ -54,4 +72,7 @@ def _stage(control: Control, *, task: bool, started: bool, stopping: bool, endin
         return Stage.STOPPING
     if task and not control[Word.ATTACHED]:
         return Stage.TRAINING
-    return _STAGES[ProgramStage(control[Word.STAGE])]
+    try:
+        return _STAGES[ProgramStage(control[Word.STAGE])]
+    except ValueError:
+        return Stage.TRAINING

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control, ControlUnusable
 from whistlestop.channel.layout import CONTROL_FILE
@@ -17,7 +19,7 @@ from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import LogBook
-from whistlestop.runner.notes import note
+from whistlestop.runner.notes import note, noted
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.supervise import PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
@@ -34,8 +36,7 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
     events.begin_writing()
     gone = await _end_tree(tree, events)
     control = _control(directory)
-    last = runner.last()
-    if last is None or decode_event(last).kind != "ended":
+    if not _has_ended(runner):
         book = LogBook(logs, limit=launch.log_limit)
         book.say(f"the runner died; {gone.ended} processes ended, proven gone")
         await asyncio.to_thread(_report, launch, control, events, gone)
@@ -53,6 +54,14 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
         task.cancel()
     await asyncio.gather(running, shipped, return_exceptions=True)
     await leave(directory)
+
+
+def _has_ended(runner: RecordFile) -> bool:
+    last = runner.last()
+    try:
+        return last is not None and decode_event(last).kind == "ended"
+    except msgspec.MsgspecError:  # what a power cut made of it
+        return False
 
 
 async def _end_tree(tree: Tree, events: Events) -> Gone:
@@ -76,10 +85,12 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         protected=(),
         tell=events.tell,
     )
-    keeper.start()
     hearing = Hearing(Path(launch.directory), announce=keeper.announce)
-    hearing.listen()
-    keeper.finish()
+    with noted("salvage: the last words"):
+        keeper.start()
+        hearing.listen()
+    with noted("salvage: checkpoints"):
+        keeper.finish()
     words = f"the runner died without a word; {gone.ended} processes were found and ended"
     known: dict[str, Any] = (
         progress.last_words(control)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
-from whistlestop.channel.layout import Loop, Word
+from whistlestop.channel.layout import Word
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.attempt_files import DONE, write
@@ -28,7 +28,7 @@ from whistlestop.runner.lines import Secrets
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import Capture, LogBook
 from whistlestop.runner.memory import oom_kills
-from whistlestop.runner.notes import note
+from whistlestop.runner.notes import note, noted
 from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 from whistlestop.runner.recordfile import RecordFile
@@ -63,6 +63,7 @@ class Supervisor:
         self._directory = Path(launch.directory)
         self._tree, self._reaper, self._control, self._program = tree, reaper, control, program
         self._secrets = secrets
+        self._hide = Secrets(secrets.values())
         self._prepared = prepared
         self._events = events
         self._killed = 0  # processes that our kill ended
@@ -119,8 +120,8 @@ class Supervisor:
             protected=self._launch.checkpoint_protected,
             tell=self._tell_from_thread,
         )
-        self._hearing = Hearing(self._directory, announce=self._keeper.announce)
-        self._capture = Capture(self._book, Secrets(self._secrets.values()))
+        self._hearing = Hearing(self._directory, announce=self._keeper.announce, hide=self._hide.hide_text)
+        self._capture = Capture(self._book, self._hide)
         self._sampler = Sampler(
             self._tree,
             JournalWriter(self._directory, "metrics-sys"),
@@ -222,16 +223,24 @@ class Supervisor:
             self._killing = asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
 
     async def _tick(self) -> None:
+        said = ""
         while True:
-            self._reaper.reap()
-            self._events.file.flush()
-            self._hearing.listen()
-            for word, kind in list(self._words.items()):
-                if self._control[word]:
-                    del self._words[word]
-                    self._tell(kind, _MOMENTS[kind])
-                    self._climber.go_on()
+            try:
+                self._look()
+            except Exception as error:
+                if (text := f"tick: {error!r}") != said:  # ten times a second, perhaps for days
+                    note(said := text)
             await asyncio.sleep(TICK)
+
+    def _look(self) -> None:
+        self._reaper.reap()
+        self._events.file.flush()
+        for word, kind in list(self._words.items()):
+            if self._control[word]:
+                del self._words[word]
+                self._tell(kind, _MOMENTS[kind])
+                self._climber.go_on()
+        self._hearing.listen()
 
     async def _finish(self, cannot: CannotStart | None) -> None:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
@@ -239,12 +248,21 @@ class Supervisor:
         self._climber.ended()
         gone = await self._prove_gone(started=cannot is None)
         self._over = True
-        await asyncio.to_thread(self._settle, cannot is None)
-        self._hearing.listen()
+        with noted("settling"):
+            await asyncio.to_thread(self._settle, cannot is None)
+        with noted("the last words"):
+            self._hearing.listen()
         if self._book.dropped_lines:
             self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
                        lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
-        self._tell_end(status, cannot, gone)
+        try:
+            self._tell_end(status, cannot, gone)
+        except Exception as error:  # without an `ended` the slots would stay taken for ever
+            note(f"the end: {error!r}")
+            words = "the runner could not judge how the program ended; runner.log says why"
+            self._events.tell("ended", words, reason=EndReason.RUNNER_LOST.value, evidence=words, gone_at=gone.at,
+                              last_step=None, total=0, epoch=0, loop="none", exit_code=None, signal=None,
+                              stop_reasons=[], saved_step=self._keeper.saved_step)  # fmt: skip
 
     async def _prove_gone(self, *, started: bool) -> Gone:
         said: set[int] = set()
@@ -288,7 +306,7 @@ class Supervisor:
             signal=-code if code is not None and code < 0 else None,
             stop=self._climber.stop,
             rung=self._climber.rung,
-            loop=Loop(control[Word.LOOP]),
+            loop=progress.loop(control),
             attached=bool(control[Word.ATTACHED]),
             saved=self._keeper.saved_step is not None,
             preempted=self._preempted,
@@ -308,7 +326,7 @@ class Supervisor:
             reason=reason.value,
             exit_code=ending.exit_code,
             signal=ending.signal,
-            evidence=words,
+            evidence=self._hide.hide_text(words),
             stop_reasons=self._stop_reasons(reason),
             gone_at=gone.at,
             saved_step=self._keeper.saved_step,
@@ -331,6 +349,7 @@ class Supervisor:
         )
 
     def _tell(self, kind: str, text: str, **data: Any) -> None:
+        text = self._hide.hide_text(text)
         self._events.tell(kind, text, **data)
         if kind in _SAID_ALOUD:
             self._book.say(text)
@@ -341,8 +360,10 @@ class Supervisor:
         done = threading.Event()
 
         def tell() -> None:
-            self._tell(kind, text, **data)
-            done.set()
+            try:
+                self._tell(kind, text, **data)
+            finally:
+                done.set()
 
         self._loop.call_soon_threadsafe(tell)
         done.wait()
