@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from whistlestop.blobs import checkpoints
 from whistlestop.blobs.checkpoints import BadName, Checkpoint, CheckpointStore, Damaged, FileEntry, SaveFailed
 from whistlestop.blobs.manifest import MANIFEST
 
-WRITES = ("open", "write", "fsync", "close", "link", "unlink", "mkdir")
+WRITES = ("open", "write", "fsync", "close", "rename", "unlink", "mkdir")
 
 
 class Cut(BaseException):
@@ -207,7 +206,7 @@ def test_a_save_cut_after_any_single_write_leaves_the_one_before(
         else:
             assert store.list("main") == [before]
         assert save(store, 3).step == 3
-        store.sweep("main", 1)
+        store.sweep("main", 2)
         assert all((path / MANIFEST).exists() for path in (store.root / "main").iterdir())
     assert 0 < committed < total / 2
 
@@ -305,20 +304,109 @@ def test_a_process_killed_at_random_moments_of_saving_never_loses_what_it_had(tm
         told = found.step
 
 
-def test_a_step_is_saved_once_by_an_attempt(store: CheckpointStore) -> None:
-    saved = save(store, 5)
-    with pytest.raises(SaveFailed, match="already"):
-        save(store, 5)
+def test_a_step_that_is_saved_again_by_its_attempt_is_a_new_revision_and_the_newest_one_counts(
+    store: CheckpointStore,
+) -> None:
+    first, second, third = (save(store, 5) for _ in range(3))
+    assert [each.path.name for each in (first, second, third)] == [
+        "step-000000000005-1",
+        "step-000000000005-1.r1",
+        "step-000000000005-1.r2",
+    ]
+    assert store.list("main") == [third, second, first]
+    assert store.newest("main") == (third, [])
+    assert save(store, 5, attempt=2).revision == 0
+    store.remove(third)
+    store.remove(first)
+    assert store.list("main")[1:] == [second]
+
+
+def test_two_writers_of_one_step_never_touch_each_others_files(store: CheckpointStore) -> None:
+    """As two processes that both believe to be rank 0."""
+    one = store.begin("main", 5, 1, "a-1")
+    one.add_bytes("a", b"one")
+    other = store.begin("main", 5, 1, "a-1")
+    other.add_bytes("a", b"other")
+    committed = one.commit({})
+    other.discard()
+    assert store.newest("main") == (committed, [])
+    assert (committed.path / "a").read_bytes() == b"one"
+
+
+def test_a_writer_that_loses_the_race_for_a_name_removes_only_its_own_files(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = store.begin("main", 5, 1, "a-1")
+    late.add_bytes("a", b"late")
+    stage, free = late.path, late._free_name()
+    committed = save(store, 5)
+    monkeypatch.setattr(late, "_free_name", lambda: free)
+    with pytest.raises(SaveFailed):
+        late.commit({})
+    late.discard()
+    assert not stage.exists()
+    assert store.newest("main") == (committed, [])
+
+
+def test_giving_up_twice_or_after_the_commit_takes_nothing_that_counts(store: CheckpointStore) -> None:
+    writer = store.begin("main", 5, 1, "a-1")
+    saved = writer.commit({})
+    writer.discard()
     assert store.newest("main") == (saved, [])
 
 
-def test_two_writers_of_one_checkpoint_commit_once(store: CheckpointStore) -> None:
-    writer = store.begin("main", 5, 1, "a-1")
-    writer.add_bytes("a", b"1")
-    late = checkpoints.CheckpointWriter(writer.path, "main", 5, 1, "a-1")
-    (writer.path / MANIFEST).write_bytes(b"the other one's")
-    with pytest.raises(SaveFailed):
-        late.commit({})
+def test_a_save_in_progress_is_not_listed_even_with_its_manifest(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*arguments: object) -> None:
+        raise Cut
+
+    monkeypatch.setattr(os, "rename", cut)
+    with pytest.raises(Cut):
+        save(store, 5)
+    monkeypatch.undo()
+    (stage,) = (store.root / "main").iterdir()
+    assert (stage / MANIFEST).exists()
+    assert store.newest("main") == (None, [])
+
+
+def test_a_copied_directory_can_be_removed_whatever_its_mode_was(store: CheckpointStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "a.bin").write_bytes(b"a")
+    for path, mode in ((source / "deep" / "a.bin", 0o400), (source / "deep", 0o555), (source, 0o555)):
+        path.chmod(mode)
+    writer = store.begin("main", 1, 1, "a-1")
+    writer.add_tree("tree", source)
+    saved = writer.commit({})
+    assert saved.path.joinpath("tree").stat().st_mode & 0o700 == 0o700
+    assert saved.path.joinpath("tree/deep").stat().st_mode & 0o700 == 0o700
+    assert saved.path.joinpath("tree/deep/a.bin").stat().st_mode & 0o600 == 0o600
+    for path in (source, source / "deep"):
+        path.chmod(0o755)  # so that pytest can clean up
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
+def test_a_file_system_without_hard_links_is_good_enough(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def no_links(*arguments: object, **options: object) -> None:
+        raise OSError(number, "no hard links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    saved = save(store, 1)
+    assert store.newest("main") == (saved, [])
+
+
+def test_texts_that_no_database_takes_are_made_plain_and_odd_file_names_are_still_found(
+    store: CheckpointStore,
+) -> None:
+    writer = store.begin("main", 1, 1, "a-1")
+    writer.add_bytes("odd-\udcff.bin", b"1")
+    saved = writer.commit({"why": "\udcff\0", "nested": [float("nan"), 10**400, 10**30], "deep": {"\udcff": 1}})
+    loaded = store.load(saved.path)
+    assert loaded.meta == {"why": "?\ufffd", "nested": [None, None, 1e30], "deep": {"?": 1}}
+    store.verify(loaded)
 
 
 def test_removing_takes_the_manifest_first(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,12 +433,33 @@ def test_removing_all_leaves_nothing(store: CheckpointStore) -> None:
     store.remove_all()
 
 
-def test_sweeping_takes_only_what_has_no_manifest_and_is_not_newer(store: CheckpointStore) -> None:
+def test_sweeping_leaves_what_is_committed_being_written_or_of_a_later_attempt(store: CheckpointStore) -> None:
     kept = save(store, 1)
-    store.begin("main", 2, 1, "a-1").add_bytes("half", b"1")
-    store.begin("main", 3, 2, "a-2").add_bytes("half", b"1")
-    assert store.sweep("main", 1) == 1
-    assert {path.name for path in (store.root / "main").iterdir()} == {kept.path.name, "step-000000000003-2"}
+    saving = store.begin("main", 2, 1, "a-1")
+    later = store.begin("main", 3, 2, "a-2")
+    assert store.sweep("main", 1) == 0
+    assert {path.name for path in (store.root / "main").iterdir()} == {
+        kept.path.name,
+        saving.path.name,
+        later.path.name,
+    }
+    assert store.sweep("main", 2) == 1
+    assert not saving.path.exists()
+
+
+def test_sweeping_takes_what_an_ended_process_of_this_attempt_left(store: CheckpointStore) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from whistlestop.blobs.checkpoints import CheckpointStore\n"
+        "CheckpointStore(Path(sys.argv[1])).begin('main', 2, 1, 'a-1').add_bytes('half', b'1')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(store.root)], check=True)
+    elsewhere = store.root / "main" / ".step-000000000003-1.another-host.1.abc"
+    elsewhere.mkdir()
+    half_removed = store.root / "main" / "step-000000000004-1"
+    half_removed.mkdir()
+    assert store.sweep("main", 1) == 2
+    assert list((store.root / "main").iterdir()) == [elsewhere]
 
 
 HOSTILE = ["", ".", "..", "../x", "/etc/passwd", "a/../b", "a//b", "./a", "a/", "a\0b", "..\\x", MANIFEST]

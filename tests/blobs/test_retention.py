@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -37,3 +38,11 @@ def test_the_newest_and_the_protected_always_stay_and_nothing_else_beyond_keep(
         left = len(history) - len(gone)
         assert left <= max(1, keep) + len(protected)
         assert left >= min(len(history), max(1, keep))
+
+
+def test_a_revision_that_a_later_one_has_replaced_goes_and_does_not_count() -> None:
+    first, second = checkpoint(4), replace(checkpoint(4), id="c-4-again", revision=1)
+    older = checkpoint(3)
+    assert removable([first, second, older], keep=2) == [first]
+    assert removable([first, second, older], keep=2, protected={first.id}) == []
+    assert removable([first, second], keep=1) == [first]

@@ -23,8 +23,11 @@ from whistlestop.channel.journal import (
 )
 from whistlestop.channel.layout import SEGMENT_HEADER, Kind
 
-EVENTS = st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(), max_size=4)
-POINTS = st.dictionaries(st.text(min_size=1, max_size=6), st.floats(allow_nan=False), min_size=1, max_size=4)
+TEXT = st.characters(codec="utf-8", exclude_characters="\0")  # others are replaced
+EVENTS = st.dictionaries(
+    st.text(TEXT, max_size=8), st.text(TEXT, max_size=40) | st.integers(-(2**63), 2**63 - 1), max_size=4
+)
+POINTS = st.dictionaries(st.text(TEXT, min_size=1, max_size=6), st.floats(allow_nan=False), min_size=1, max_size=4)
 
 
 def read_all(directory: Path, prefix: str = "metrics-0") -> list[object]:
@@ -359,3 +362,83 @@ def test_sigkill_right_after_the_call_loses_nothing(tmp_path: Path) -> None:
     child = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert child.returncode == -signal.SIGKILL
     assert len(read_all(tmp_path)) == 5000
+
+
+def shipped_and_deleted(directory: Path, *, leave: int) -> int:
+    """Write into many segments, delete all but the last few. Gives the first remaining number."""
+    writer = JournalWriter(directory, "metrics-0", segment_size=256)
+    for number in range(60):
+        writer.points(number, 0.0, {"a": float(number)})
+    writer.close()
+    numbers = segment_numbers(directory, "metrics-0")
+    for number in numbers[:-leave]:
+        segment_path(directory, "metrics-0", number).unlink()
+    return numbers[-leave]
+
+
+def test_early_segments_that_are_gone_are_no_loss_to_who_has_read_them(tmp_path: Path) -> None:
+    first = shipped_and_deleted(tmp_path, leave=3)
+    start = struct.unpack_from("<Q", segment_path(tmp_path, "metrics-0", first).read_bytes(), 8)[0]
+    reader = JournalReader(tmp_path, "metrics-0")
+    assert reader.start() == start > 0
+    rest = reader.read(start)
+    assert [record.point()[0] for record in parse(rest)][-1] == 59
+    assert reader.end() == JournalReader(tmp_path, "metrics-0").end() == start + len(rest)
+    assert len(list(reader.records())) == len(list(parse(rest)))
+    for offset in (0, start - 8):
+        with pytest.raises(JournalDamaged, match=f"no longer stored; the journal begins at {start}"):
+            JournalReader(tmp_path, "metrics-0").read(offset)
+    reader.close()
+
+
+def test_a_writer_goes_on_behind_segments_that_are_gone(tmp_path: Path) -> None:
+    shipped_and_deleted(tmp_path, leave=1)
+    before = segment_numbers(tmp_path, "metrics-0")
+    end = JournalReader(tmp_path, "metrics-0").end()
+    writer = JournalWriter(tmp_path, "metrics-0", segment_size=256)
+    for number in range(60, 80):
+        writer.points(number, 0.0, {"b": 1.0})
+    assert (writer.dropped, writer.damaged) == (0, False)
+    records = list(JournalReader(tmp_path, "metrics-0").records(end))
+    assert (records[0].kind, records[0].shape) == (Kind.SHAPE, 2)  # 1 is used by points whose definition is gone
+    assert [record.point()[0] for record in records[1:]] == list(range(60, 80))
+    assert segment_numbers(tmp_path, "metrics-0")[0] == before[0]
+    writer.close()
+
+
+def test_two_writers_in_one_process_never_write_one_journal(tmp_path: Path) -> None:
+    first, second = (JournalWriter(tmp_path, "events-0") for _ in range(2))
+    assert (first.acquire(), second.acquire(), second.taken) == (True, False, True)
+    first.event({"n": 1})
+    second.event({"n": 2})
+    second.close()
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from whistlestop.channel.journal import JournalWriter\n"
+        "print(JournalWriter(Path(sys.argv[1]), 'events-0').acquire())\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
+    first.event({"n": 3})
+    first.close()
+    assert read_all(tmp_path, "events-0") == [{"n": 1}, {"n": 3}]
+    assert JournalWriter(tmp_path, "events-0").acquire()
+
+
+def test_a_forked_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, "events-0")
+    assert writer.acquire()
+    child = os.fork()
+    if child == 0:
+        os._exit(int(JournalWriter(tmp_path, "events-0").acquire()))
+    assert os.waitpid(child, 0)[1] == 0
+    writer.close()
+
+
+def test_names_and_texts_that_no_database_takes_are_made_plain(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, "metrics-0")
+    writer.points(1, 0.0, {"odd\udcff\0": 1.0, "x" * 900: 2.0})
+    writer.event({"text": "odd\udcff", "values": {"nan": math.nan, "huge": 10**400, "fine": -(2**63)}})
+    point, event = read_all(tmp_path)
+    assert point[2] == {"odd?\ufffd": 1.0, "x" * 500: 2.0}  # type: ignore[index]
+    assert event == {"text": "odd?", "values": {"nan": None, "huge": None, "fine": -(2**63)}}

@@ -1,11 +1,15 @@
-"""Checkpoints in a directory: write-once files, then one manifest that is put last and never replaced.
+"""Checkpoints in a directory: written aside under a name of their own, then given their name in one move.
 
-    ROOT/PHASE/step-000000000500-2/   …files…   manifest.json
+    ROOT/PHASE/step-000000000500-2/         …files…   manifest.json
+    ROOT/PHASE/step-000000000500-2.r1/      the same attempt saved this step again: this one counts
+    ROOT/PHASE/.step-000000000500-2.HOST.PID.RANDOM/    being written, by that process alone
 
-What has no manifest does not exist: a save may be cut after any single write and the one before it still holds.
+What has no manifest, or not yet its name, does not exist: a save may be cut after any single write and the one before
+it still holds. Two processes that save the same step never touch each other's files.
 """
 
 import os
+import re
 import shutil
 import stat
 import time
@@ -16,6 +20,7 @@ from typing import Any
 from whistlestop.blobs.manifest import (
     DIRECTORY,
     MANIFEST,
+    STAGE,
     BadName,
     Checkpoint,
     Damaged,
@@ -42,21 +47,17 @@ class CheckpointStore:
         self.root = root
 
     def begin(self, phase: str, step: int, attempt_number: int, attempt_id: str) -> "CheckpointWriter":
-        """A place to write to. SaveFailed if this attempt has committed this step already."""
-        path = self.root / check_phase(phase) / directory_name(step, attempt_number)
+        """A place to write to, that nobody else writes to. It counts from `commit` on."""
+        stage = self.root / check_phase(phase) / _stage_name(step, attempt_number)
         try:
-            if (path / MANIFEST).exists():
-                raise SaveFailed(f"step {step} is saved already, in {path}")
-            if path.exists():  # left by a save of this same attempt that did not finish
-                shutil.rmtree(path)
-            path.mkdir(parents=True)
+            stage.mkdir(parents=True)
             _sync_directory(self.root)
         except OSError as error:
-            raise SaveFailed(f"step {step} can't be saved in {path}: {error}") from error
-        return CheckpointWriter(path, phase, step, attempt_number, attempt_id)
+            raise SaveFailed(f"step {step} can't be saved in {stage.parent}: {error}") from error
+        return CheckpointWriter(stage, phase, step, attempt_number, attempt_id)
 
     def list(self, phase: str) -> list[Checkpoint]:
-        """Those with a readable manifest, newest first by step, then by attempt. Their files are not looked at."""
+        """Those with a readable manifest, newest first by step, attempt and revision. Their files are not looked at."""
         return [found for found, why in self._all(phase) if why is None]
 
     def newest(self, phase: str) -> tuple[Checkpoint | None, Sequence[tuple[Checkpoint, str]]]:
@@ -106,17 +107,24 @@ class CheckpointStore:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def sweep(self, phase: str, attempt_number: int) -> int:
-        """Remove what saves of this attempt and of earlier ones left without a manifest. Only between saves."""
-        swept = 0
-        for path, _, number in self._directories(phase):
-            if number <= attempt_number and not (path / MANIFEST).exists():
-                shutil.rmtree(path, ignore_errors=True)
-                swept += 1
-        return swept
+        """Remove what saves of earlier attempts, and of ended processes of this one, left unfinished.
+
+        Earlier attempts are over when a later one runs. Another process of this attempt may be saving just now: its
+        files go only if it was on this machine and has ended; if that can't be told, the next attempt takes them.
+        """
+        left = [path for path, _, number, _ in self._directories(phase) if number <= attempt_number]
+        left = [path for path in left if not (path / MANIFEST).exists()]
+        for path, match in self._matching(phase, STAGE):
+            number = int(match[2])
+            if number < attempt_number or (number == attempt_number and _ended(match[3], int(match[4]))):
+                left.append(path)
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(left)
 
     def _all(self, phase: str) -> Iterator[tuple[Checkpoint, str | None]]:
         """Newest first. Where a manifest is there but can't be read: a stand-in, and why."""
-        for path, step, number in self._directories(phase):
+        for path, step, number, revision in self._directories(phase):
             if not (path / MANIFEST).exists():
                 continue
             try:
@@ -125,30 +133,32 @@ class CheckpointStore:
                     raise Damaged(f"{path / MANIFEST} belongs to phase {found.phase}")
                 yield found, None
             except Damaged as error:
-                yield Checkpoint(path.name, phase, step, number, "", path, 0.0, 0, {}, {}), error.text
+                yield Checkpoint(path.name, phase, step, number, "", path, 0.0, 0, {}, {}, revision), error.text
 
-    def _directories(self, phase: str) -> Sequence[tuple[Path, int, int]]:
+    def _directories(self, phase: str) -> Sequence[tuple[Path, int, int, int]]:
+        found = [
+            (path, int(match[1]), int(match[2]), int(match[3] or 0)) for path, match in self._matching(phase, DIRECTORY)
+        ]
+        return sorted(found, key=lambda each: each[1:], reverse=True)
+
+    def _matching(self, phase: str, pattern: re.Pattern[str]) -> Sequence[tuple[Path, re.Match[str]]]:
         try:
             names = os.listdir(self.root / check_phase(phase))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [
-            (self.root / phase / name, int(match[1]), int(match[2]))
-            for name in names
-            if (match := DIRECTORY.fullmatch(name))
-        ]
-        return sorted(found, key=lambda each: each[1:], reverse=True)
+        return [(self.root / phase / name, match) for name in names if (match := pattern.fullmatch(name))]
 
 
 class CheckpointWriter:
-    """One save. Add files, or write them into `path` directly; `commit` takes all that is there."""
+    """One save. Add files, or write them into `path` directly; `commit` takes all that is there, and moves it."""
 
     def __init__(self, path: Path, phase: str, step: int, attempt_number: int, attempt_id: str) -> None:
-        self.path = path
+        self.path = path  # our own until `commit` has given it its name
         self._phase = phase
         self._step = step
         self._attempt_number = attempt_number
         self._attempt_id = attempt_id
+        self._over = False  # committed or given up
 
     def add_bytes(self, name: str, data: bytes) -> None:
         target = self._target(name)
@@ -170,7 +180,10 @@ class CheckpointWriter:
         """A directory with all it holds, as `name`. Links are followed: a checkpoint stands by itself."""
         target = self._target(name)
         try:
-            shutil.copytree(source, target)
+            try:
+                shutil.copytree(source, target)
+            finally:
+                _open_up(target)
         except (OSError, shutil.Error) as error:
             raise self._failed(error) from error
 
@@ -178,28 +191,34 @@ class CheckpointWriter:
         """Make it durable, then make it count. SaveFailed leaves nothing that could be taken for a checkpoint."""
         try:
             files = self._hash_and_sync()
+            target, revision = self._free_name()
             checkpoint = Checkpoint(
                 id=new_id("c"),
                 phase=self._phase,
                 step=self._step,
                 attempt_number=self._attempt_number,
                 attempt_id=self._attempt_id,
-                path=self.path,
+                path=target,
                 at=time.time(),
                 bytes=sum(entry.size for entry in files.values()),
                 files=files,
                 meta=dict(meta),
+                revision=revision,
             )
-            self._publish(encode(checkpoint))
+            self._publish(encode(checkpoint), target)
         except SaveFailed:
             self.discard()
             raise
         except OSError as error:
             raise self._failed(error) from error
+        self._over = True
         return checkpoint
 
     def discard(self) -> None:
-        """Give the space back. Never raises: what stays has no manifest."""
+        """Give the space back. Never raises, and never touches what was committed: by now it may be another's."""
+        if self._over:
+            return
+        self._over = True
         try:
             _remove(self.path)
         except OSError:
@@ -217,12 +236,24 @@ class CheckpointWriter:
             _sync_directory(Path(directory))
         return dict(sorted(files.items()))
 
-    def _publish(self, manifest: bytes) -> None:
-        making = self.path / f"{MANIFEST}.making"
-        _write(making, manifest)
-        _link(making, self.path / MANIFEST)
+    def _free_name(self) -> tuple[Path, int]:
+        """Names are never used again: what has one may be in use, or half removed."""
+        name = directory_name(self._step, self._attempt_number)
+        revisions = [
+            int(match[3] or 0)
+            for each in os.listdir(self.path.parent)
+            if (match := DIRECTORY.fullmatch(each)) and (each == name or each.startswith(f"{name}.r"))
+        ]
+        revision = max(revisions, default=-1) + 1
+        return self.path.parent / directory_name(self._step, self._attempt_number, revision), revision
+
+    def _publish(self, manifest: bytes, target: Path) -> None:
+        _write(self.path / MANIFEST, manifest)
         _sync_directory(self.path)
-        _sync_directory(self.path.parent)
+        # Moving a directory over one that holds something is refused by the system: another writer was quicker.
+        os.rename(self.path, target)
+        self.path = target
+        _sync_directory(target.parent)
 
     def _target(self, name: str) -> Path:
         return self.path / check_name(name)
@@ -265,15 +296,34 @@ def _read(root: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
         os.close(handle)
 
 
-def _link(source: Path, target: Path) -> None:
-    """Give a finished file its name, unless something has that name already."""
+def _open_up(path: Path) -> None:
+    """A copy has the modes of its source; a directory without write permission could never be removed again."""
+    for directory, _, names in os.walk(path):
+        for name in ("", *names):
+            each = os.path.join(directory, name)
+            if not os.path.islink(each):
+                os.chmod(each, os.stat(each).st_mode | (0o600 if name else 0o700))
+
+
+def _stage_name(step: int, attempt_number: int) -> str:
+    return f".{directory_name(step, attempt_number)}.{_host()}.{os.getpid()}.{os.urandom(4).hex()}"
+
+
+def _host() -> str:
+    return re.sub("[^A-Za-z0-9-]", "-", os.uname().nodename) if hasattr(os, "uname") else ""
+
+
+def _ended(host: str, process: int) -> bool:
+    """Known to have ended. On another machine that can't be told."""
+    if not host or host != _host():
+        return False
     try:
-        os.link(source, target)
-        os.unlink(source)
-    except (PermissionError, NotImplementedError):  # no hard links on this file system
-        if target.exists():
-            raise FileExistsError(f"{target} exists") from None
-        os.rename(source, target)
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _remove(path: Path) -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from whistlestop.channel.plain import plain_value
 from whistlestop.domain.errors import WhistleError
 
 MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
-DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})")
+DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})(?:\.r(\d{1,6}))?")
+STAGE = re.compile(r"\.step-(\d{12,})-(\d{1,9})\.([A-Za-z0-9-]*)\.(\d+)\.[0-9a-z]+")
 _PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -50,10 +52,12 @@ class Checkpoint:
     bytes: int
     files: Mapping[str, FileEntry]
     meta: Mapping[str, Any]
+    revision: int = 0  # the same attempt saved the same step again: the highest one counts
 
 
-def directory_name(step: int, attempt_number: int) -> str:
-    return f"step-{step:012d}-{attempt_number}"
+def directory_name(step: int, attempt_number: int, revision: int = 0) -> str:
+    name = f"step-{step:012d}-{attempt_number}"
+    return f"{name}.r{revision}" if revision else name
 
 
 def check_phase(phase: str) -> str:
@@ -81,9 +85,11 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "step": checkpoint.step,
         "attempt_number": checkpoint.attempt_number,
         "attempt_id": checkpoint.attempt_id,
+        "revision": checkpoint.revision,
         "at": checkpoint.at,
+        # File names stay as they are, even if they are no UTF-8: verifying has to find these very files.
         "files": {name: [entry.size, entry.sha256] for name, entry in checkpoint.files.items()},
-        "meta": dict(checkpoint.meta),
+        "meta": plain_value(checkpoint.meta),
     }
     try:
         return json.dumps({"content": content, "sha256": _digest(content)}, indent=1).encode()
@@ -116,10 +122,11 @@ def decode(data: bytes, path: Path) -> Checkpoint:
             bytes=sum(entry.size for entry in files.values()),
             files=files,
             meta=dict(content["meta"]),
+            revision=int(content.get("revision", 0)),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadName) as error:
         raise Damaged(f"{path / MANIFEST} can't be read: {error!r}") from error
-    if path.name != directory_name(checkpoint.step, checkpoint.attempt_number):
+    if path.name != directory_name(checkpoint.step, checkpoint.attempt_number, checkpoint.revision):
         raise Damaged(f"{path / MANIFEST} belongs to step {checkpoint.step}, not to this directory")
     return checkpoint
 

@@ -6,6 +6,13 @@ from whistlestop.blobs.manifest import Checkpoint
 
 
 def removable(checkpoints: Sequence[Checkpoint], *, keep: int, protected: Collection[str] = ()) -> list[Checkpoint]:
-    """All but the `keep` newest and the protected ids, oldest first. The newest stays whatever `keep` says."""
-    newest_first = sorted(checkpoints, key=lambda each: (each.step, each.attempt_number), reverse=True)
-    return [each for each in reversed(newest_first[max(1, keep) :]) if each.id not in protected]
+    """All but the `keep` newest and the protected ids, oldest first. The newest stays whatever `keep` says.
+
+    A revision that a later one of the same step and attempt has replaced may always go.
+    """
+    newest: dict[tuple[int, int], Checkpoint] = {}
+    for each in sorted(checkpoints, key=lambda each: each.revision):
+        newest[each.step, each.attempt_number] = each
+    kept = {newest[key].id for key in sorted(newest, reverse=True)[: max(1, keep)]} | set(protected)
+    oldest_first = sorted(checkpoints, key=lambda each: (each.step, each.attempt_number, each.revision))
+    return [each for each in oldest_first if each.id not in kept]

@@ -1,4 +1,4 @@
-"""The append-only journal, both ends. A record is visible once its first word is stored, whole, or not at all.
+"""The append-only journal, its writing end. A record is visible once its first word is stored, whole, or not at all.
 
 Why a crash at any moment leaves only whole records: a record's body and a zero in the word behind it go in first,
 its own first word last, in one store. Whatever a torn write left further on is covered by that zero.
@@ -7,23 +7,21 @@ its own first word last, in one store. Whatever a torn write left further on is 
 import json
 import mmap
 import os
-import re
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from whistlestop.channel import mapping
 from whistlestop.channel.layout import END_OF_SEGMENT, SEGMENT_HEADER, SEGMENT_MAGIC, SEGMENT_SIZE, Kind
+from whistlestop.channel.locks import Lock, Taken, hold
+from whistlestop.channel.plain import plain_name, plain_value
+from whistlestop.channel.reader import JournalReader
 from whistlestop.channel.records import JournalDamaged, Record, header, pad, parse
+from whistlestop.channel.segments import segment_numbers, segment_path
 
-try:
-    import fcntl
-except ImportError:  # Windows: runs run on Linux, the SDK only has to import there
-    fcntl = None  # type: ignore[assignment]
-
-__all__ = ["JournalDamaged", "JournalReader", "JournalWriter", "Record", "parse"]
+__all__ = ["JournalDamaged", "JournalReader", "JournalWriter", "Record", "parse", "segment_numbers", "segment_path"]
 
 _RETRY_SECONDS = 1.0  # after a failed allocation: asking a full disk at every step would slow the loop
 _TURN_SECONDS = 0.001  # far longer than a write takes; in a signal handler it can only pass
@@ -45,13 +43,15 @@ class _Shape:
 class JournalWriter:
     """Appends to the journal `prefix` in `directory`, going on where an earlier process ended.
 
-    Trouble with the disk never raises: what can't be stored is counted in `dropped`. One process writes at a time;
-    `taken` says that another one holds this journal, and then everything is dropped.
+    Trouble with the disk never raises: what can't be stored is counted in `dropped`. One writer writes at a time;
+    `taken` says that another one, here or in another process, holds this journal, `damaged` that what is there can't be
+    continued. Everything is dropped then.
     """
 
     def __init__(self, directory: Path, prefix: str, *, segment_size: int = SEGMENT_SIZE) -> None:
         self.dropped = 0
         self.taken = False
+        self.damaged = False
         self._directory = directory
         self._prefix = prefix
         self._segment_size = segment_size
@@ -60,7 +60,7 @@ class JournalWriter:
         self._turn: list[None] = [None]
         self._late: list[Callable[[], bool]] = []
         self._closed = False
-        self._lock_file = -1
+        self._lock: Lock | None = None
         self._map: mmap.mmap | None = None
         self._bytes = memoryview(b"")
         self._words = memoryview(b"").cast("Q")
@@ -72,6 +72,13 @@ class JournalWriter:
         self._shapes: dict[tuple[str, ...], _Shape] = {}
         self._next_shape = 1
         self._latest: dict[str, float] = {}  # from the segments before this one
+
+    def acquire(self) -> bool:
+        """Hold the journal from now on. False if another writer has it; the first record does the same."""
+        try:
+            return not self.taken and not self._closed and self._hold()
+        except OSError:  # the disk says no: asked again with the first record
+            return True
 
     def points(self, step: int, at: float, values: Mapping[str, float]) -> None:
         """One value per name at `step`. Raises what float() of a bad value raises; nothing is stored then."""
@@ -132,7 +139,7 @@ class JournalWriter:
         return latest
 
     def event(self, event: Mapping[str, Any]) -> None:
-        self.append(Kind.EVENT, 0, json.dumps(event, separators=(",", ":")).encode())
+        self.append(Kind.EVENT, 0, json.dumps(plain_value(event), separators=(",", ":")).encode())
 
     def append(self, kind: int, shape: int, body: bytes) -> None:
         self._in_turn(lambda: self._put(kind, shape, body))
@@ -141,9 +148,9 @@ class JournalWriter:
         """What comes afterwards is dropped."""
         self._closed = True
         self._unmap()
-        if self._lock_file >= 0:
-            os.close(self._lock_file)
-            self._lock_file = -1
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def abandon(self) -> None:
         """In a forked child: the journal belongs to the parent; from here on everything is dropped."""
@@ -194,7 +201,7 @@ class JournalWriter:
             self._latest = self.latest()
             self._shapes.clear()
             self._next_shape = 1
-        if not self._put(Kind.SHAPE, self._next_shape, json.dumps(names).encode()):
+        if not self._put(Kind.SHAPE, self._next_shape, json.dumps([plain_name(name) for name in names]).encode()):
             return None
         self._remember(self._next_shape, names)
         return self._shapes[names]
@@ -205,7 +212,7 @@ class JournalWriter:
 
     def _make_room(self, size: int) -> bool:
         """Have a segment with room for `size` bytes. False when the disk or another process says no."""
-        if self.taken or self._closed or time.monotonic() < self._retry_at:
+        if self.taken or self.damaged or self._closed or time.monotonic() < self._retry_at:
             return False
         try:
             if self._map is None and not self._continue():
@@ -219,14 +226,8 @@ class JournalWriter:
 
     def _continue(self) -> bool:
         """Go on where an earlier process ended. False when another one still writes."""
-        if fcntl is not None and self._lock_file < 0:
-            # A record lock, not flock: workers that the program forks must not keep it alive.
-            self._lock_file = os.open(self._directory / f"{self._prefix}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self.taken = True
-                return False
+        if not self._hold():
+            return False
         numbers = segment_numbers(self._directory, self._prefix)
         if not numbers:
             return True
@@ -235,9 +236,11 @@ class JournalWriter:
             for record in reader.records():
                 if record.kind == Kind.SHAPE:
                     self._remember(record.shape, record.names())
+                elif record.kind == Kind.POINTS:  # its definition may have gone with an early segment
+                    self._next_shape = max(self._next_shape, record.shape + 1)
         except JournalDamaged:
             # Nothing behind the damage can be reached: the whole journal is set aside for people to look at.
-            self.taken = True
+            self.damaged = True
             return False
         finally:
             reader.close()
@@ -247,6 +250,14 @@ class JournalWriter:
         self._first = self._words[1]
         self._settle()
         return True
+
+    def _hold(self) -> bool:
+        if self._lock is None:
+            try:
+                self._lock = hold(self._directory / f"{self._prefix}.lock")
+            except Taken:
+                self.taken = True
+        return not self.taken
 
     def _next_segment(self, size: int) -> None:
         length = max(self._segment_size, SEGMENT_HEADER + size + 8)
@@ -311,145 +322,3 @@ class JournalWriter:
             except IndexError:  # another thread took it
                 return
             self._in_turn(write)
-
-
-class JournalReader:
-    """Reads while the writer writes. Offsets count record bytes from the journal's beginning, over all segments."""
-
-    def __init__(self, directory: Path, prefix: str) -> None:
-        self._directory = directory
-        self._prefix = prefix
-        self._map: mmap.mmap | None = None
-        self._bytes = memoryview(b"")
-        self._words = memoryview(b"").cast("Q")
-        self._number = -1
-        self._position = 0
-        self._offset = 0  # of the record at _position
-
-    def read(self, offset: int, limit: int = 1 << 20) -> bytes:
-        """Whole records from `offset` on, as stored: about `limit` bytes, at least one record if there is one."""
-        if not self._seek(offset):
-            return b""
-        pieces: list[bytes] = []
-        left = limit
-        while True:
-            start = self._position
-            while (size := self._size()) and (size <= left or left == limit):
-                self._position += size
-                self._offset += size
-                left -= size
-            if self._position > start:
-                pieces.append(bytes(self._bytes[start : self._position]))
-            if size or left <= 0 or not self._enter_next():
-                return b"".join(pieces)
-
-    def end(self) -> int:
-        """The offset behind the last visible record."""
-        if not self._seek(self._offset):
-            return 0
-        while True:
-            while size := self._size():
-                self._position += size
-                self._offset += size
-            if not self._enter_next():
-                return self._offset
-
-    def records(self, offset: int = 0) -> Iterator[Record]:
-        """Everything from `offset` to the present end."""
-        while data := self.read(offset):
-            offset += len(data)
-            yield from parse(data)
-
-    def close(self) -> None:
-        if self._map is not None:
-            self._words.release()
-            self._bytes.release()
-            self._map.close()
-            self._map = None
-
-    def _size(self) -> int:
-        """Size of the record here; 0 when there is none yet, or none any more in this segment."""
-        if self._position + 8 > len(self._bytes):
-            return 0
-        size = int(self._words[self._position >> 3]) & 0xFFFFFFFF
-        if size in (0, END_OF_SEGMENT):
-            return 0
-        if size % 8 or self._position + size > len(self._bytes):
-            raise JournalDamaged(
-                f"{self._path()}: a record of {size} bytes at {self._position}, in {len(self._bytes)} bytes"
-            )
-        return size
-
-    def _enter_next(self) -> bool:
-        """Go to the next segment if the writer has left this one. True: look again for records here."""
-        ended = self._position + 8 > len(self._bytes) or (
-            int(self._words[self._position >> 3]) & 0xFFFFFFFF == END_OF_SEGMENT
-        )
-        following = segment_path(self._directory, self._prefix, self._number + 1)
-        if not following.exists():
-            if ended:
-                raise JournalDamaged(f"{self._path()} ends, and {following.name} is missing")
-            return False
-        if self._size():  # came in between; this segment is complete once the next one exists
-            return True
-        return self._enter(self._number + 1, expected=self._offset)
-
-    def _seek(self, offset: int) -> bool:
-        """Stand at `offset`. False when the journal has not begun."""
-        if self._map is None or offset < self._offset:
-            for number in reversed(segment_numbers(self._directory, self._prefix)):
-                self._enter(number)
-                if self._offset <= offset:
-                    break
-            else:
-                if self._map is None and offset == 0:
-                    return False
-                raise JournalDamaged(f"{self._prefix}: nothing is stored for offset {offset}")
-        while self._offset < offset:
-            size = self._size()
-            if size:
-                self._position += size
-                self._offset += size
-            elif not self._enter_next():
-                raise JournalDamaged(f"{self._prefix}: offset {offset} is past the end at {self._offset}")
-        if self._offset != offset:
-            raise JournalDamaged(f"{self._prefix}: offset {offset} is inside a record")
-        return True
-
-    def _enter(self, number: int, *, expected: int | None = None) -> bool:
-        path = segment_path(self._directory, self._prefix, number)
-        try:
-            mapped = mapping.open_existing(path, writable=False)
-        except (OSError, ValueError) as error:
-            raise JournalDamaged(f"{path} can't be opened: {error}") from error
-        if len(mapped) < SEGMENT_HEADER or len(mapped) % 8:
-            raise JournalDamaged(f"{path} has {len(mapped)} bytes")
-        magic, first = struct.unpack_from("<QQ", mapped)
-        if magic != SEGMENT_MAGIC:
-            raise JournalDamaged(f"{path} is not a journal segment")
-        if expected is not None and first != expected:
-            raise JournalDamaged(f"{path} begins at offset {first}, the one before ends at {expected}")
-        self.close()
-        self._map = mapped
-        self._bytes = memoryview(mapped)
-        self._words = self._bytes.cast("Q")
-        self._number = number
-        self._position = SEGMENT_HEADER
-        self._offset = first
-        return True
-
-    def _path(self) -> Path:
-        return segment_path(self._directory, self._prefix, self._number)
-
-
-def segment_path(directory: Path, prefix: str, number: int) -> Path:
-    return directory / f"{prefix}.{number:06d}.journal"
-
-
-def segment_numbers(directory: Path, prefix: str) -> list[int]:
-    pattern = re.compile(re.escape(prefix) + r"\.(\d{6,})\.journal")
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
