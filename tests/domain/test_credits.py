@@ -10,14 +10,14 @@ from whistlestop.domain.credits import Charge
 
 def test_killed_at_12_of_60_minutes_of_a_10_credit_run_is_2_used_and_8_saved() -> None:
     spent = credits.used([Charge(1, 10.0, since=0, until=None)], now=12 * 60)
-    whole = credits.estimated(spent, rate=10.0, eta=48 * 60)
+    whole = credits.estimated(spent, [(10.0, 48 * 60.0)])
     assert spent == pytest.approx(2.0)
     assert whole == pytest.approx(10.0)
     assert credits.saved(whole, spent) == pytest.approx(8.0)
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
-    assert credits.estimated(1.0, rate=2.0, eta=None) is None
+    assert credits.estimated(1.0, [(2.0, 10.0), (2.0, None)]) is None
     assert credits.saved(None, 1.0) is None
 
 

@@ -99,7 +99,7 @@ def test_a_line_of_100_mb_is_cut_and_does_not_fill_the_memory(server: ServerProc
 def test_binary_garbage_on_stdout_is_kept_readable(server: ServerProcess, client: Client) -> None:
     run = server.submit(task("bash", "-c", "head -c 2000000 /dev/urandom; echo; echo after"))
     assert server.wait(run.id).status == "completed"
-    assert client.logs(run.id, tail=5).lines[-2].text == "after"
+    assert "after" in [line.text for line in client.logs(run.id, tail=5).lines]
 
 
 @pytest.mark.parametrize(

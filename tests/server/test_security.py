@@ -78,7 +78,7 @@ def test_the_runners_link_needs_its_token_and_no_browser_opens_it(server: Server
         with connect(url, additional_headers=headers) as socket, pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=10)
         assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 4410
+        assert closed.value.rcvd.code == 4401
     with pytest.raises(InvalidStatus):
         connect(url, origin="http://evil.example")  # type: ignore[arg-type]
 

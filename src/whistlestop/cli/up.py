@@ -38,7 +38,7 @@ def up(
     from whistlestop.client.discovery import data_dir
     from whistlestop.domain.errors import Refused
     from whistlestop.server.app import Server
-    from whistlestop.server.services.settings import Settings, default_slots
+    from whistlestop.server.services.settings import Settings
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for noisy in ("alembic", "uvicorn", "httpx2", "httpcore2"):
@@ -47,7 +47,7 @@ def up(
         data=(data or data_dir()).resolve(),
         host=host,
         port=7333 if port is None else port,
-        slots=slots or default_slots(),
+        slots=slots,
         price=price,
         db=db,
         allowed_hosts=tuple(allow_host or ()),
@@ -63,7 +63,7 @@ def up(
         server = Server(dataclasses.replace(settings, port=0))
         server.__enter__()
     try:
-        _say_hello(server.url, settings.data, settings.slots, as_json=json)
+        _say_hello(server.url, settings.data, server.slots, as_json=json)
         follower = _Follower(run, server.url, server.token) if run is not None else None
         if follower:
             follower.start()

@@ -22,9 +22,15 @@ def used(charges: Iterable[Charge], now: float) -> float:
     return sum(charge.credits(now) for charge in charges)
 
 
-def estimated(spent: float, *, rate: float, eta: float | None) -> float | None:
-    """The whole cost if it goes on: spent so far + rate (credits per hour) for the time left. None if unknown."""
-    return None if eta is None else spent + rate * eta / 3600.0
+def estimated(spent: float, ahead: Iterable[tuple[float, float | None]]) -> float | None:
+    """The whole cost if it goes on: spent so far, and for each that runs its rate (credits per hour) times the seconds
+    it has left. None if one of them is unknown."""
+    whole = spent
+    for rate, left in ahead:
+        if left is None:
+            return None
+        whole += rate * left / 3600.0
+    return whole
 
 
 def saved(estimate: float | None, spent: float) -> float | None:

@@ -36,6 +36,7 @@ class PhaseFacts:
     state: PhaseState
     needs: tuple[str, ...] = ()
     retries: int = 0
+    reason: str | None = None  # why it is where it is
     errors_used: int = 0
     faults: int = 0  # of our own, in a row
     fault_step: int = 0  # how far it was at the last fault
@@ -178,12 +179,12 @@ def _run_state(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | Non
 
 
 def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) -> RunChange:
-    begun = any(phase.attempt is not None for phase in phases)
     alive = [phase.attempt for phase in phases if phase.attempt is not None and live(phase)]
     if alive:
         up = any(attempt.up for attempt in alive)
         reason = {Stop.PAUSE: "pausing", Stop.KILL: "being killed"}.get(run.request)
-        return RunChange(RunState.RUNNING if up else RunState.STARTING, reason)
+        # Attention that one phase asks for stays while a sibling runs on.
+        return RunChange(RunState.RUNNING if up else RunState.STARTING, reason, attention=attention)
     if run.request is Stop.KILL:
         return RunChange(RunState.KILLED, "killed on request")
     if all(phase.state in PHASE_ENDED for phase in phases):
@@ -198,7 +199,8 @@ def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) 
     lost = next((phase for phase in phases if phase.state is PhaseState.PENDING and _retried(phase)), None)
     if lost is not None:
         return RunChange(RunState.QUEUED, f"recovering: {_said(lost)}", True)
-    return RunChange(RunState.QUEUED, "between two phases" if begun else None)
+    between = any(phase.state is PhaseState.COMPLETED for phase in phases)
+    return RunChange(RunState.QUEUED, "between two phases" if between and _next_is_new(phases) else None)
 
 
 def _retried(phase: PhaseFacts) -> bool:
@@ -206,11 +208,17 @@ def _retried(phase: PhaseFacts) -> bool:
     return phase.attempt is not None and phase.attempt.reason not in (None, EndReason.PAUSED)
 
 
+def _next_is_new(phases: Sequence[PhaseFacts]) -> bool:
+    return all(phase.attempt is None for phase in phases if phase.state is PhaseState.PENDING)
+
+
 def _said(phase: PhaseFacts) -> str:
+    if phase.state is PhaseState.FAILED and phase.reason:
+        return phase.reason
     if phase.attempt is None or phase.attempt.reason is None:
         return "failed"
     return phase.attempt.text or OUTCOMES[phase.attempt.reason].says
 
 
 def _to(phase: PhaseFacts, state: PhaseState, reason: str, not_before: float = 0.0) -> PhaseChange:
-    return PhaseChange(replace(phase, state=state), state, reason, not_before)
+    return PhaseChange(replace(phase, state=state, reason=reason), state, reason, not_before)

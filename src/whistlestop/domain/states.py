@@ -53,7 +53,10 @@ class Stage(StrEnum):
 
 
 RUN_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
-    RunState.QUEUED: frozenset({RunState.STARTING, RunState.WAITING, RunState.FAILED, RunState.KILLED}),
+    # Completed or failed while queued: nothing is left to spend on the last phase.
+    RunState.QUEUED: frozenset(
+        {RunState.STARTING, RunState.WAITING, RunState.COMPLETED, RunState.FAILED, RunState.KILLED}
+    ),
     # Completed and failed straight from starting: a program may be quicker than its first report.
     RunState.STARTING: frozenset(
         {
@@ -83,7 +86,10 @@ RUN_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
 }
 
 PHASE_TRANSITIONS: Mapping[PhaseState, frozenset[PhaseState]] = {
-    PhaseState.PENDING: frozenset({PhaseState.RUNNING, PhaseState.FAILED, PhaseState.KILLED, PhaseState.SKIPPED}),
+    # Straight to COMPLETED when there is no budget left for another attempt and a checkpoint to keep.
+    PhaseState.PENDING: frozenset(
+        {PhaseState.RUNNING, PhaseState.COMPLETED, PhaseState.FAILED, PhaseState.KILLED, PhaseState.SKIPPED}
+    ),
     # Back to PENDING when an attempt ends and another one follows.
     PhaseState.RUNNING: frozenset({PhaseState.PENDING, PhaseState.COMPLETED, PhaseState.FAILED, PhaseState.KILLED}),
     PhaseState.COMPLETED: frozenset(),

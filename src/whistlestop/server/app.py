@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse
 import whistlestop
 from whistlestop.domain import clock
 from whistlestop.domain.errors import Refused
+from whistlestop.domain.ids import new_id
 from whistlestop.engines.base import Engine
 from whistlestop.engines.local import LocalEngine
 from whistlestop.server.api import admin, link, problems, runs, streams
@@ -30,8 +31,8 @@ from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.services import accounts
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
-from whistlestop.server.services.settings import Settings
-from whistlestop.server.services.vault import Vault
+from whistlestop.server.services.settings import Settings, default_slots
+from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.store import admin as admin_store
 from whistlestop.server.store.database import Database
 from whistlestop.wire.api import Problem
@@ -60,6 +61,7 @@ class Server:
             stack.callback(database.close)
             database.claim()
             database.migrate()
+            _claim_database(database, data)
             self.context = Context(
                 settings=self.settings,
                 database=database,
@@ -68,7 +70,7 @@ class Server:
                 clock=clock.now,
             )
             self.token = accounts.first_token(self.context)
-            _prepare(self.context)
+            self.slots = _prepare(self.context)
             engine: Engine = LocalEngine(self.settings.attempts)
             self._scheduler = Scheduler(Passes(self.context, engine, lambda: self.url), tick=self.settings.tick)
             self.context.hub.connect_scheduler(self._scheduler.wake)
@@ -147,7 +149,7 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
         return {"status": "ok"}
 
     hosts = frozenset({context.settings.host, *context.settings.allowed_hosts} - {"0.0.0.0", "::"})
-    app.add_middleware(Guard, hosts=hosts)
+    app.add_middleware(Guard, hosts=hosts, admit=app.state.doorkeeper.admit, api=API)
     return app
 
 
@@ -166,7 +168,8 @@ class _Uvicorn(uvicorn.Server):
         self._hub = hub
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        self._hub.close()
+        # In a thread: the hub has a lock, and a signal handler may have interrupted whoever holds it.
+        threading.Thread(target=self._hub.close, daemon=True).start()
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
@@ -183,15 +186,20 @@ class _Uvicorn(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _prepare(context: Context) -> None:
+def _prepare(context: Context) -> int:
+    """Directories, the SDK's link, the pool. The answer: its slots."""
     settings = context.settings
     for directory in (settings.attempts, settings.bundles, settings.data / "runs", settings.data / "sdk"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _link_sdk(settings.data / "sdk" / "whistlestop")
     with context.database.write() as connection:
         known = {row.name: row for row in admin_store.all_pools(connection)}
-        price = known["local"].price if "local" in known else settings.price
-        admin_store.put_pool(connection, "local", engine="local", slots=settings.slots, price=price)
+        before = known.get("local")
+        # What was set by `whistle pools` stays set; --slots, if given, is newer.
+        price = settings.price if before is None else before.price
+        slots = settings.slots or (default_slots() if before is None else before.slots)
+        admin_store.put_pool(connection, "local", engine="local", slots=slots, price=price)
+    return int(slots)
 
 
 def _link_sdk(link: Path) -> None:
@@ -221,6 +229,18 @@ def _claim(data: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _claim_database(database: Database, data: Path) -> None:
+    """A database belongs to one data directory: beside another, its runs would seem to have vanished, and be started
+    a second time."""
+    mark = read_or_create(data / "id", lambda: new_id("d").encode()).decode()
+    with database.write() as connection:
+        if not admin_store.claim_for(connection, mark):
+            raise Refused(
+                "this database belongs to another data directory",
+                hint="start it with the --data that it was made with, or give this one a database of its own",
+            )
+
+
 @contextlib.contextmanager
 def _bind(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -244,6 +264,7 @@ def _authority(host: str, port: int) -> str:
 def _make_private(data: Path) -> None:
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data.chmod(0o700)  # logs, environments and token hashes are nobody else's business
         (data / ".writable").write_bytes(b"")
         (data / ".writable").unlink()
     except OSError as error:

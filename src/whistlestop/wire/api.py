@@ -15,7 +15,7 @@ class Shape(BaseModel):
 
 
 class Asked(Shape):
-    """What comes from outside. PostgreSQL stores no NUL character, and nobody means one."""
+    """What comes from outside. No database stores half a character, PostgreSQL no NUL, and nobody means one."""
 
     @field_validator("*", mode="after")
     @classmethod
@@ -24,8 +24,11 @@ class Asked(Shape):
             return value
         items = value.items() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
         words = [word for item in items for word in (item if isinstance(item, tuple) else (item,))]
-        if any(isinstance(word, str) and "\0" in word for word in words):
-            raise ValueError("must not contain NUL characters")
+        for word in words:
+            if isinstance(word, str) and "\0" in word:
+                raise ValueError("must not contain NUL characters")
+            if isinstance(word, str) and any("\ud800" <= letter <= "\udfff" for letter in word):
+                raise ValueError("must be valid Unicode")
         return value
 
 
@@ -86,6 +89,7 @@ class PhaseView(Shape):
     name: str
     kind: Literal["train", "task"]
     status: str
+    reason: str | None = None  # why it is where it is, in a sentence
     needs: list[str]
     stop_requested: bool = False
     stop_reasons: list[StopReasonView] = []

@@ -4,27 +4,34 @@ A page in somebody's browser must not be able to submit a run: a foreign Origin 
 not ours (DNS rebinding gives a foreign page our address, but not our name). No cookie is ever read here.
 """
 
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whistlestop.domain.errors import BadRequest, Forbidden, WhistleError
+from whistlestop.domain.errors import BadRequest, Forbidden, TooLarge, WhistleError
+from whistlestop.server.api.access import bearer
 from whistlestop.server.api.problems import problem_response
 
+MOST_BODY = 4 * 2**20  # bytes; bundles have a limit of their own
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
-        self._app, self._hosts = app, LOOPBACK | hosts
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], admit: Callable[[str | None], Any], api: str) -> None:
+        self._admit, self._api = admit, api
+        self._app, self._hosts = app, LOOPBACK | {name.lower() for name in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(headers) or _unspeakable(scope)
-        if refusal is None:
+        refusal = self._refusal(headers) or _unspeakable(scope) or self._stranger(scope, headers)
+        if refusal is None and scope["type"] == "http":
+            await self._app(scope, _capped(receive, scope), send)
+        elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 4403, "reason": "foreign host or origin"})
@@ -39,9 +46,43 @@ class Guard:
                 hint="reach it by its own name, or start it with --allow-host NAME",
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _authority(origin) != host.lower():
             return Forbidden(f"a page from {origin[:100]!r} may not use this server")
         return None
+
+    def _stranger(self, scope: Scope, headers: dict[str, str]) -> WhistleError | None:
+        """Before a byte of the body is read: whoever has no token gets no memory of ours."""
+        if scope["type"] != "http" or not scope["path"].startswith(self._api):
+            return None
+        try:
+            self._admit(bearer(headers.get("authorization")))
+        except WhistleError as error:
+            return error
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > MOST_BODY and not _is_bundle(scope):
+            return TooLarge(f"a request may have {MOST_BODY // 2**20} MiB")
+        return None
+
+
+def _capped(receive: Receive, scope: Scope) -> Receive:
+    """The same limit for those who do not say how much they send."""
+    if _is_bundle(scope):
+        return receive
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BODY:
+            raise TooLarge(f"a request may have {MOST_BODY // 2**20} MiB")
+        return message
+
+    return counted
+
+
+def _is_bundle(scope: Scope) -> bool:
+    return scope["method"] == "PUT" and "/bundles/" in scope["path"]
 
 
 def _unspeakable(scope: Scope) -> WhistleError | None:
@@ -49,6 +90,13 @@ def _unspeakable(scope: Scope) -> WhistleError | None:
     if "\0" in scope.get("path", "") or b"%00" in scope.get("query_string", b""):
         return BadRequest("the address contains a NUL character")
     return None
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name(address: str) -> str | None:

@@ -23,16 +23,21 @@ from whistlestop.wire import frames
 
 log = logging.getLogger(__name__)
 router = APIRouter()
+UNKNOWN = 4401
 GONE = 4410  # this attempt is not wanted any more: the runner ends its tree and leaves
 
 
 @router.websocket("/runner")
 async def runner(socket: WebSocket) -> None:
     context: Context = socket.app.state.context
-    attempt = await run_in_threadpool(_admit, context, bearer(socket.headers.get("authorization")))
+    token = bearer(socket.headers.get("authorization"))
+    attempt = await run_in_threadpool(_admit, context, token)
     await socket.accept()
     if attempt is None:
-        await socket.close(GONE, "this attempt is not known here")
+        # A token that we do not know may be another server's: its runner has to go on looking for that one.
+        gone = await run_in_threadpool(_deleted, context, token)
+        log.info("a runner came by that is %s", "of a deleted run" if gone else "not ours: another server's, perhaps")
+        await socket.close(GONE if gone else UNKNOWN, "its run was deleted" if gone else "not known here")
         return
     hung_up: Callable[[str], None] = socket.app.state.hung_up
     try:
@@ -154,6 +159,13 @@ def _admit(context: Context, token: str | None) -> sa.Row[Any] | None:
         return None
     with context.database.read() as connection:
         return phases.attempt_by_token(connection, accounts.fingerprint(token))
+
+
+def _deleted(context: Context, token: str | None) -> bool:
+    if not token:
+        return False
+    with context.database.read() as connection:
+        return phases.was_deleted(connection, accounts.fingerprint(token))
 
 
 def _greet(context: Context, attempt: sa.Row[Any], hello: frames.Hello) -> None:

@@ -185,7 +185,7 @@ def list_checkpoints(run: Run, context: Ctx, _actor: Viewer) -> list[api.Checkpo
 def queue(context: Ctx, _actor: Viewer) -> list[api.RunView]:
     """Who waits, in order, and for what."""
     with context.database.read() as connection:
-        rows = runs.listing(connection, runs.Filter((RunState.QUEUED,)), sort="created", limit=1000)
+        rows = runs.listing(connection, runs.Filter((RunState.QUEUED,)), sort="-priority", limit=1000)
         found = views.run_views(context, connection, rows)
     return sorted(found, key=lambda view: view.queue.position if view.queue else 0)
 

@@ -1,7 +1,9 @@
 """What one pass of the scheduler does: settle runs, place phases, look after jobs."""
 
+import contextlib
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,28 +12,33 @@ import sqlalchemy as sa
 
 from whistlestop.capacity.queue import Placement, Waiting, place
 from whistlestop.domain.clock import iso
-from whistlestop.domain.errors import EngineUnreachable, WhistleError
+from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.domain.ids import new_id
-from whistlestop.domain.lifecycle import PhaseChange, RunChange, RunFacts, decide
+from whistlestop.domain.lifecycle import PhaseChange, RunChange, RunFacts, decide, ready
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.states import RUN_ENDED, PhaseState, RunState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.base import Engine, JobId, JobState
+from whistlestop.server.scheduler.aside import Aside
 from whistlestop.server.services import accounts, launches, runner_events, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
+from whistlestop.wire.spec import PhaseKind
 
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
+LAUNCH_TRIES = 3  # of one attempt; what fails then counts as our own fault
 PAGE = 64  # queued phases read at a time
 
 
 class Passes:
     def __init__(self, context: Context, engine: Engine, url: Callable[[], str]) -> None:
         self._context, self._engine, self._url = context, engine, url
-        self._cancelled: set[str] = set()  # attempts whose kill went past the runner
         self._salvaged: dict[str, float] = {}
+        self._tries: Counter[str] = Counter()  # launches of an attempt that did not come up
+        # Removing files and forcing kills may take long; the queue does not wait for them.
+        self._aside = Aside()
 
     # --- settle: facts become states --------------------------------------------------------------------------
 
@@ -39,14 +46,19 @@ class Passes:
         touched: list[str] = []
         with self._context.database.write() as connection:
             for facts in phases.facts(connection, run_ids):
-                changes = decide(facts, self._context.clock())
-                for change in changes:
-                    self._apply(connection, facts, change)
+                try:
+                    changes = decide(facts, self._context.clock())
+                    with connection.begin_nested():
+                        for change in changes:
+                            self._apply(connection, facts, change)
+                except Exception:
+                    log.exception("run %s could not be settled; the others are", facts.id)
+                    continue
                 if changes:
                     touched.append(facts.id)
         for run_id in touched:
             self._context.hub.shown(run_id)
-        self._sweep()
+        self._aside.soon("sweep", self._sweep)
 
     def _apply(self, connection: sa.Connection, run: RunFacts, change: PhaseChange | RunChange) -> None:
         now, run_id = self._context.clock(), run.id
@@ -93,11 +105,19 @@ class Passes:
             f"killed by {run.request_by} (asked at {asked}): nothing of it runs any more; {cost.used:.2f} credits used"
         )
         if run.discard:
-            gone = checkpoints.remove_all(connection, run.id)
-            admin.discard(connection, [str(self._context.settings.checkpoints(run.id))], now)
-            text += f"; {gone} checkpoint{'s' if gone != 1 else ''} discarded"
+            text += self._discard(connection, run, now)
         data = {"requested_at": asked, "requested_by": run.request_by, "credits_used": cost.used}
         events.add(connection, run.id, "run_killed", text + saved, at=now, data=data)
+
+    def _discard(self, connection: sa.Connection, run: Row, now: float) -> str:
+        """All checkpoints but those that another active run starts from."""
+        kept = set(checkpoints.protected(connection, run.id))
+        gone = [row for row in checkpoints.of_run(connection, run.id) if row.id not in kept]
+        checkpoints.remove(connection, run.id, [row.id for row in gone])
+        everything = [str(self._context.settings.checkpoints(run.id))]
+        admin.discard(connection, [row.path for row in gone] if kept else everything, now)
+        left = f", {len(kept)} kept because another run starts from it" if kept else ""
+        return f"; {len(gone)} checkpoint{'s' if len(gone) != 1 else ''} discarded{left}"
 
     def _sweep(self) -> None:
         """Directories of deleted and discarded things. A crash in between finds them in the table again."""
@@ -107,10 +127,12 @@ class Passes:
             target = Path(path)
             if target.is_dir():
                 shutil.rmtree(target, ignore_errors=True)
-            else:
-                target.unlink(missing_ok=True)
-            if not target.exists():
-                with self._context.database.write() as connection:
+            # Under the write lock: a submit that wants this very bundle either comes before, or finds it gone.
+            with self._context.database.write(durable=False) as connection:
+                bundle = target.parent == self._context.settings.bundles
+                if not target.is_dir() and not (bundle and runs.uses_bundle(connection, target.stem)):
+                    target.unlink(missing_ok=True)
+                if bundle or not target.exists():
                     admin.swept(connection, path)
 
     # --- place: queued phases get slots -----------------------------------------------------------------------
@@ -136,13 +158,10 @@ class Passes:
         skip = 0
         while rows := runs.queue(connection, now=now, limit=PAGE, skip=skip):
             skip += len(rows)
-            groups = phases.of_runs(connection, {row.run_id for row in rows})
-            states = {run_id: {row.name: row.state for row in group} for run_id, group in groups.items()}
+            facts = phases.facts(connection, {row.run_id for row in rows})
+            can = {phase.id for run in facts for phase in ready(run)}
             for row in rows:
-                known = states[row.run_id]
-                if PhaseState.FAILED in known.values():
-                    continue
-                if all(known[need] == PhaseState.COMPLETED for need in row.needs):
+                if row.phase_id in can:
                     yield Waiting(row.run_id, row.phase_id, row.slots)
 
     def _intend(self, placement: Placement) -> tuple[str, str] | None:
@@ -185,7 +204,7 @@ class Passes:
         return attempt_id, token
 
     def _spent(self, connection: sa.Connection, run: Row, phase: Row, placement: Placement) -> bool:
-        """No budget, time or deadline left: the phase fails before it costs anything."""
+        """No budget, time or deadline left: the phase ends before it costs anything, with its checkpoint if any."""
         spec = spec_of(run.spec).phase(phase.name)
         left, why = launches.remaining(
             self._context, connection, run, phase, spec, len(placement.slots), placement.price
@@ -197,15 +216,13 @@ class Passes:
             "budget_exhausted": "the run's budget is used up",
             "deadline": "the run's deadline has passed",
         }[why]
-        phases.move(connection, phase.id, PhaseState.FAILED, reason=text)
-        events.add(
-            connection,
-            run.id,
-            "phase_failed",
-            f"phase {phase.name}: {text}",
-            at=self._context.clock(),
-            phase=phase.name,
-        )
+        keeps = spec.kind is PhaseKind.TRAIN and checkpoints.newest(connection, run.id, phase.name) is not None
+        state = PhaseState.COMPLETED if keeps else PhaseState.FAILED
+        said = [{"reason": why, "decisive": True, "text": text}] if keeps else []
+        phases.move(connection, phase.id, state, reason=text, stop_reasons=said)
+        told = f"phase {phase.name} is {state.value}: {text}"
+        now = self._context.clock()
+        events.add(connection, run.id, f"phase_{state.value}", told, at=now, phase=phase.name)
         self._context.hub.changed(run.id)
         return True
 
@@ -217,8 +234,9 @@ class Passes:
             self._engine.launch(launch, secrets)
         except EngineUnreachable as error:
             log.warning("attempt %s: %s", attempt_id, error)
-        except (WhistleError, OSError) as error:
-            self._end(attempt_id, EndReason.LAUNCH_FAILED, f"the runner could not be started: {error}")
+        except Exception as error:  # one attempt's trouble; the others are launched all the same
+            log.exception("attempt %s can't be launched", attempt_id)
+            self._never_ran(attempt_id, EndReason.LAUNCH_FAILED, f"the runner could not be started: {error}")
 
     # --- jobs: what the engine says against what we believe ---------------------------------------------------
 
@@ -230,8 +248,10 @@ class Passes:
             ended = phases.unforgotten(connection)
         self._check(live)
         self._forget(ended)
+        self._aside.soon("sweep", self._sweep)
         kept = {row.id for row in live} | set(ended)
         self._salvaged = {job: at for job, at in self._salvaged.items() if job in kept}
+        self._tries = Counter({job: tries for job, tries in self._tries.items() if job in kept})
         return set(active)
 
     def _forget(self, attempt_ids: Sequence[str]) -> None:
@@ -242,13 +262,17 @@ class Passes:
         gone = [job for job, status in statuses.items() if status.state in (JobState.ENDED, JobState.UNKNOWN)]
         for job, status in statuses.items():
             if status.state is JobState.DEAD:  # its end is known to us, its last bytes may not be
-                self._salvage(job)
-        for job in gone:
-            self._engine.forget(job)
+                with contextlib.suppress(OSError, EngineUnreachable):
+                    self._salvage(job)
         if gone:
-            with self._context.database.write(durable=False) as connection:
-                for job in gone:
-                    phases.update_attempt(connection, job, forgotten=True)
+            self._aside.soon("forget", lambda: self._forget_now(gone))
+
+    def _forget_now(self, jobs: Sequence[JobId]) -> None:
+        for job in jobs:
+            self._engine.forget(job)
+        with self._context.database.write(durable=False) as connection:
+            for job in jobs:
+                phases.update_attempt(connection, job, forgotten=True)
 
     def check_jobs(self, attempt_ids: Collection[str]) -> set[str]:
         with self._context.database.read() as connection:
@@ -290,25 +314,50 @@ class Passes:
 
     def _force_kill(self, row: Row, now: float) -> None:
         """Kill always wins: a runner that does not carry it out in time is ended with everything below it."""
-        if row.request != Stop.KILL or row.request_at is None or row.id in self._cancelled:
+        if row.request != Stop.KILL or row.request_at is None:
             return
-        grace = 30.0 if row.kill_grace is None else row.kill_grace
-        if now > row.request_at + grace + self._context.settings.kill_watch:
-            self._cancelled.add(row.id)
-            self._engine.cancel(JobId(row.id))
+        if now > row.request_at + self._kill_grace(row) + self._context.settings.kill_watch:
+            self._aside.soon(f"cancel {row.id}", lambda: self._engine.cancel(JobId(row.id)))
+
+    def _kill_grace(self, row: Row) -> float:
+        if row.kill_grace is not None:
+            return float(row.kill_grace)
+        with self._context.database.read() as connection:
+            run, phase = runs.get(connection, row.run_id), phases.get(connection, row.phase_id)
+        return spec_of(run.spec).phase(phase.name).grace.kill_save.total_seconds()
 
     def _relaunch(self, row: Row) -> None:
         """The intent was written, the launch never happened. Its token was never used: a new one takes its place."""
+        if row.request == Stop.KILL:
+            self._never_ran(row.id, EndReason.KILLED, "killed before its runner was started")
+            return
+        if row.request == Stop.PAUSE:
+            self._never_ran(row.id, EndReason.PAUSED, "paused before its runner was started")
+            return
+        if row.seen_at is not None:  # it did run, and its directory is gone
+            self._end(row.id, EndReason.RUNNER_LOST, "nothing is left of its runner, nor of what it had not sent")
+            return
+        self._tries[row.id] += 1
+        if self._tries[row.id] > LAUNCH_TRIES:
+            text = f"its runner did not come up in {LAUNCH_TRIES} tries"
+            self._never_ran(row.id, EndReason.LAUNCH_FAILED, text)
+            return
         token = accounts.new_token()
         with self._context.database.write() as connection:
             phases.update_attempt(connection, row.id, token_hash=accounts.fingerprint(token))
         self._launch(row.id, token)
 
-    def _end(self, attempt_id: str, reason: EndReason, text: str) -> None:
+    def _never_ran(self, attempt_id: str, reason: EndReason, text: str) -> None:
+        """Nothing ran, so nothing is charged."""
+        self._end(attempt_id, reason, text, charged=False)
+
+    def _end(self, attempt_id: str, reason: EndReason, text: str, *, charged: bool = True) -> None:
         now = self._context.clock()
         with self._context.database.write() as connection:
             attempt = phases.attempt(connection, attempt_id)
-            if attempt is None or not runner_events.end(self._context, connection, attempt, reason, text, at=now):
+            if attempt is None or not runner_events.end(
+                self._context, connection, attempt, reason, text, at=now if charged else attempt.started_at
+            ):
                 return
             phase = phases.get(connection, attempt.phase_id)
             events.add(

@@ -94,6 +94,10 @@ def revoke_token(context: Context, reference: str, actor: Actor) -> TokenView:
         raise Refused("this is the token you are using", hint="revoke it with another admin's token")
     with context.database.write() as connection:
         admin.remove_token(connection, found.id)
+        known = {row.hash for row in admin.all_tokens(connection)}
+    kept = context.settings.token_file
+    if kept.exists() and fingerprint(kept.read_text().strip()) not in known:
+        kept.unlink()  # or the next start would let it in again; it makes a new one instead
     return found
 
 

@@ -6,6 +6,7 @@ import os
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 
@@ -38,10 +39,8 @@ async def receive(settings: Settings, digest: str, body: AsyncIterator[bytes]) -
                         f"the bundle is larger than {settings.bundle_limit // 2**20} MiB",
                         hint="leave data and outputs out with .whistleignore, or submit with --in-place",
                     )
-                seen.update(part)
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
+                await run_in_threadpool(_take, file, seen, part)
+            await run_in_threadpool(_settle, file)
         if seen.hexdigest() != digest:
             raise BundleInvalid("the bundle's bytes do not match its hash", hint="send it again")
         await run_in_threadpool(check, temporary)
@@ -54,6 +53,16 @@ async def receive(settings: Settings, digest: str, body: AsyncIterator[bytes]) -
     finally:
         temporary.unlink(missing_ok=True)
     return BundleView(hash=digest, bytes=size, known=False)
+
+
+def _take(file: BinaryIO, seen: "hashlib._Hash", part: bytes) -> None:
+    seen.update(part)
+    file.write(part)
+
+
+def _settle(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def check(path: Path) -> None:

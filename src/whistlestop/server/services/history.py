@@ -19,6 +19,7 @@ Cursor = dict[int, int]  # attempt number -> lines or records seen
 
 _LEVEL = re.compile(r"\b(TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
 _FAULT = re.compile(r"^(Traceback |\w*(Error|Exception)\b)")
+MOST_SCANNED = 50_000  # lines looked at for one answer: a search must not hold the others up
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -56,7 +57,7 @@ def log_page(
     lines, scanned = [], 0
     for row, name in wanted:
         for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
-            if len(lines) >= limit or scanned >= 200_000:  # a page that finds nothing still ends, and goes on
+            if len(lines) >= limit or scanned >= MOST_SCANNED:  # a page that finds nothing still ends, and goes on
                 return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped, more=True)
             scanned += 1
             cursor[row.number] = number
@@ -152,10 +153,12 @@ def _matcher(grep: str | None, level: str | None) -> Any:
 
 def _tail(connection: sa.Connection, wanted: list[tuple[Row, str]], match: Any, tail: int) -> list[LogLineView]:
     lines: list[LogLineView] = []
+    scanned = 0
     for row, name in reversed(wanted):
         for number, line in logs.read_back(connection, row.id):
-            if len(lines) >= tail:
+            if len(lines) >= tail or scanned >= MOST_SCANNED:
                 return lines[::-1]
+            scanned += 1
             view = _line_view(row, name, number, line)
             if match(view):
                 lines.append(view)

@@ -50,9 +50,15 @@ class Hub:
         self._wake(attempt_id)
 
     def order(self, attempt_id: str) -> Order | None:
-        """The newest since the last time it was asked for."""
+        """The newest that was given while the server is up. Kept: two links of one runner may overlap."""
         with self._lock:
-            return self._orders.pop(attempt_id, None)
+            return self._orders.get(attempt_id)
+
+    def over(self, attempt_id: str) -> None:
+        """The attempt has ended: there is nothing more to show or to order."""
+        with self._lock:
+            self._orders.pop(attempt_id, None)
+        self.progress.pop(attempt_id, None)
 
     @contextlib.contextmanager
     def listen(self, *topics: str) -> Iterator["Waiter"]:

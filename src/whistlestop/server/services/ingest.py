@@ -1,5 +1,6 @@
 """What runners send, stored exactly once: bytes and the new offset of their stream in one transaction."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +11,15 @@ import sqlalchemy as sa
 
 from whistlestop.channel.layout import Kind
 from whistlestop.channel.records import parse
-from whistlestop.domain.errors import BadRequest, StaleAttempt
+from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import runner_events
+from whistlestop.server.services import cleaning, runner_events
 from whistlestop.server.services.context import Context
-from whistlestop.server.store import checkpoints, logs, metrics, phases, runs, streams
-from whistlestop.wire.frames import Data, Order, Progress, split_records
+from whistlestop.server.store import checkpoints, events, logs, metrics, phases, runs, streams
+from whistlestop.wire.frames import Data, LogLine, Order, Progress, decode_line, pack_record, split_records
 
+log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 RUNNER = "runner"
 PERSIST_EVERY = 2.0  # seconds between two writes of an attempt's progress
@@ -62,18 +64,64 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     Bytes and offset go together: after a power cut the runner is asked for both again, so no disk is waited for. What
     the runner itself says (checkpoints, the end) is acted upon, and has to be on the disk first.
     """
-    safe: dict[str, int] = {}
-    decides = False
-    own = any(frame.stream == RUNNER for frame in batch)
-    with context.database.write(durable=own) as connection:
-        for frame in sorted(batch, key=lambda frame: frame.stream == RUNNER):
-            safe[frame.stream], decided = _store_one(context, connection, attempt, frame)
-            decides = decides or decided
+    ordered = sorted(batch, key=lambda frame: frame.stream == RUNNER)  # `ended` finds everything else stored
+    try:
+        safe, decides = _store_all(context, attempt, ordered)
+    except (DiskFull, sa.exc.OperationalError):
+        raise  # the database's trouble, not the frames': the same again later
+    except Exception:
+        # One of them can't be stored, now or ever. It must not hold up the others, least of all the runner's words.
+        log.exception("attempt %s: a batch can't be stored as a whole; frame by frame", attempt.id)
+        safe, decides = _store_apart(context, attempt, ordered)
     if decides:
         context.hub.changed(attempt.run_id)
     else:
         context.hub.shown(attempt.run_id)
     return safe
+
+
+def _store_all(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], bool]:
+    safe: dict[str, int] = {}
+    decides = False
+    with context.database.write(durable=any(frame.stream == RUNNER for frame in batch)) as connection:
+        for frame in batch:
+            safe[frame.stream], decided = _store_one(context, connection, attempt, frame)
+            decides = decides or decided
+    return safe, decides
+
+
+def _store_apart(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], bool]:
+    safe: dict[str, int] = {}
+    decides = False
+    for frame in batch:
+        try:
+            part, decided = _store_all(context, attempt, [frame])
+        except (DiskFull, sa.exc.OperationalError):
+            raise
+        except Exception as error:
+            part, decided = {frame.stream: _set_aside(context, attempt, frame, error)}, False
+        safe |= part
+        decides = decides or decided
+    return safe, decides
+
+
+def _set_aside(context: Context, attempt: Row, frame: Data, error: Exception) -> int:
+    """Go on behind what can't be read, and say so where people look."""
+    end = frame.offset + len(frame.data)
+    said = f"{len(frame.data)} bytes of {frame.stream} could not be read and were left out: {error}"
+    with context.database.write() as connection:
+        here, records = streams.position(connection, attempt.id, frame.stream)
+        streams.advance(connection, attempt.id, frame.stream, offset=max(here, end), records=records)
+        events.add(
+            connection,
+            attempt.run_id,
+            "notice",
+            cleaning.text(said, 500),
+            at=context.clock(),
+            scope="instance",
+            attempt=attempt.number,
+        )
+    return max(here, end)
 
 
 def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame: Data) -> tuple[int, bool]:
@@ -118,7 +166,9 @@ class ProgressKeeper:
         stage = {"stage": newest.stage} if newest.stage in set(Stage) else {}
         with self._context.database.write(durable=False) as connection:
             row = phases.attempt(connection, self._attempt.id)
-            if row is not None and row.state == AttemptState.STARTED:
+            if row is None or row.state != AttemptState.STARTED:
+                self._context.hub.over(self._attempt.id)
+            else:
                 phases.update_attempt(
                     connection,
                     self._attempt.id,
@@ -132,7 +182,7 @@ class ProgressKeeper:
 def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes) -> tuple[int, int]:
     bodies, taken = split_records(data)
     if bodies:
-        logs.append(connection, attempt_id, records + 1, bodies)
+        logs.append(connection, attempt_id, records + 1, [_readable(body) for body in bodies])
     return taken, len(bodies)
 
 
@@ -144,8 +194,8 @@ def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: byte
     for record in parse(data):
         count += 1
         if record.kind == Kind.SHAPE:
-            shapes[record.shape] = list(record.names())
-            metrics.add_shape(connection, attempt_id, stream, record.shape, record.names())
+            shapes[record.shape] = [cleaning.name(name) for name in record.names()]
+            metrics.add_shape(connection, attempt_id, stream, record.shape, shapes[record.shape])
         elif record.kind == Kind.POINTS:
             step, at, values = record.point()
             rows[record.shape].append((records + count, step, at, values))
@@ -155,7 +205,7 @@ def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: byte
         steps = np.array([row[1] for row in found], np.int64)
         times = np.array([row[2] for row in found], np.float64)
         table = np.array([row[3] for row in found], np.float64)
-        for column, name in enumerate(shapes[shape]):
+        for column, name in enumerate(shapes.get(shape, ())):  # without its names a point means nothing
             points[_series(stream, name)].append(metrics.Points(numbers, steps, times, table[:, column]))
     if points:
         metrics.append(connection, attempt_id, {name: metrics.in_order(parts) for name, parts in points.items()})
@@ -163,9 +213,18 @@ def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: byte
     return len(data), count
 
 
+def _readable(body: bytes) -> bytes:
+    """What could not be decoded could not be shown either, then or ever."""
+    try:
+        decode_line(body)
+    except msgspec.DecodeError:
+        return pack_record(LogLine(0.0, "sys", 0, "[a line that could not be read]"))[4:]
+    return body
+
+
 def _series(stream: str, name: str) -> str:
     """Rank 0 and the runner's samples speak for the run; other ranks are told apart."""
-    rank = stream.removeprefix("metrics-")
+    name, rank = cleaning.name(name), stream.removeprefix("metrics-")
     return name if rank in ("0", "sys") else f"{name}@{rank}"
 
 

@@ -82,7 +82,8 @@ def remaining(
         limits.append((spec.time_limit.total_seconds() - views.elapsed(earlier, now), "time_limit"))
     if run.budget is not None and slots * price > 0:
         left = run.budget - credits.used(views.charges(attempts), now)
-        limits.append((left * 3600 / (slots * price), "budget_exhausted"))
+        beside = sum(row.ended_at is None and row.phase_id != phase.id for row in attempts)
+        limits.append((left * 3600 / (slots * price) / (1 + beside), "budget_exhausted"))
     if run.deadline_at is not None:
         limits.append((run.deadline_at - now, "deadline"))
     return min(limits) if limits else (None, "time_limit")

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from whistlestop.domain.clock import iso
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
+from whistlestop.server.services import cleaning
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import checkpoints, events, phases
 from whistlestop.wire.frames import RunnerEvent, decode_event
@@ -27,7 +28,7 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
     phase = phases.get(connection, attempt.phase_id)
     decides = False
     for body in bodies:
-        said = decode_event(body)
+        said = _clean(decode_event(body))
         _record(connection, attempt, phase, said)
         match said.kind:
             case "program_started":
@@ -56,8 +57,13 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
     return decides
 
 
+def _clean(said: RunnerEvent) -> RunnerEvent:
+    return RunnerEvent(said.at, cleaning.text(said.kind, 100), cleaning.text(said.text), cleaning.data(said.data))
+
+
 def from_program(context: Context, connection: sa.Connection, attempt: Row, said: Mapping[str, Any]) -> None:
     """What the SDK tells in words. Checkpoints are not taken from here: the runner reports those it has verified."""
+    said = cleaning.data(dict(said))
     kind = str(said.get("kind", "message"))
     if kind == "stop_reasons":
         phases.update(connection, attempt.phase_id, stop_reasons=_reasons(said.get("reasons")))
@@ -95,18 +101,18 @@ def end(
         connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
     )
     if done:
-        context.hub.progress.pop(attempt.id, None)
+        context.hub.over(attempt.id)
     return done
 
 
 def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
     data = said.data
-    reason = EndReason(data["reason"])
+    reason = EndReason(data["reason"]) if data.get("reason") in set(EndReason) else EndReason.RUNNER_LOST
     newest = context.hub.progress.get(attempt.id)
     kept = attempt.progress or {}
     if newest is not None:
         kept = {name: getattr(newest, name) for name in newest.__struct_fields__}
-    last = data.get("last_step")
+    last = data.get("last_step") if isinstance(data.get("last_step"), int) else None
     done = end(
         context,
         connection,
@@ -114,7 +120,7 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         reason,
         said.text,
         at=max(attempt.started_at, min(_number(data.get("gone_at"), said.at), context.clock())),
-        exit_code=data.get("exit_code"),
+        exit_code=data.get("exit_code") if isinstance(data.get("exit_code"), int) else None,
         signal=_signal(data.get("signal")),
         last_step=last,
         progress={**kept, "step": last or 0, "total": data.get("total") or kept.get("total", 0),

@@ -10,7 +10,7 @@ class Settings:
     data: Path  # everything the server keeps; one server per directory
     host: str = "127.0.0.1"
     port: int = 7333
-    slots: int = 1
+    slots: int | None = None  # None: as it was, at first start a slot per GPU or core
     price: float = 1.0  # credits per slot-hour of the local pool
     db: str | None = None  # database URL; default: SQLite in `data`
     allowed_hosts: tuple[str, ...] = ()  # names under which people reach this server, besides host and loopback

@@ -15,7 +15,7 @@ from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 from whistlestop.wire.api import Checked, ContinueBody, ProblemItem, RerunBody, RunView, Submit
-from whistlestop.wire.spec import PhaseKind, Secret, Spec
+from whistlestop.wire.spec import PhaseKind, PhaseSpec, Secret, Spec
 from whistlestop.wire.spec_file import apply_sets, parse_spec
 
 Row = sa.Row[Any]
@@ -147,6 +147,7 @@ def _create(
             return views.run_view(context, connection, known)
         _check_fits(connection, spec)
         _check_secrets(connection, spec)
+        _check_still_there(context, connection, values, parent)
         run = runs.insert(
             connection,
             id=run_id,
@@ -201,21 +202,35 @@ def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Pare
 
 
 def _carried(connection: sa.Connection, spec: Spec, parent: Parent) -> dict[str, str | None]:
-    """Phases that the continued one needs and that the parent has completed: their results are taken over."""
+    """Phases that the parent has completed and that do not build on the continued one: their results are taken over,
+    nothing is trained twice."""
     if parent.phase not in {phase.name for phase in spec.phases}:
         raise NotFound(f"the spec has no phase {parent.phase} any more", hint="continue another phase: --phase NAME")
     done = {row.name: row for row in phases.of_runs(connection, [parent.run.id])[parent.run.id]}
     carried: dict[str, str | None] = {}
-    waiting = list(spec.phase(parent.phase).needs)
-    while waiting:
-        name = waiting.pop()
-        row = done.get(name)
-        if name in carried or row is None or row.state != PhaseState.COMPLETED:
+    above = {parent.phase}
+    for phase in _in_order(spec):
+        if phase.name == parent.phase or not above.isdisjoint(phase.needs):
+            above.add(phase.name)
             continue
-        newest = checkpoints.newest(connection, parent.run.id, name)
-        carried[name] = newest.path if newest is not None else row.restore_from
-        waiting.extend(spec.phase(name).needs)
+        row = done.get(phase.name)
+        if row is not None and row.state == PhaseState.COMPLETED:
+            newest = checkpoints.newest(connection, parent.run.id, phase.name)
+            carried[phase.name] = newest.path if newest is not None else row.restore_from
+        else:
+            above.add(phase.name)  # it runs again, and so does what builds on it
     return carried
+
+
+def _in_order(spec: Spec) -> list[PhaseSpec]:
+    """Each phase behind those it needs."""
+    left, order = list(spec.phases), list[PhaseSpec]()
+    while left:
+        done = {phase.name for phase in order}
+        ready = [phase for phase in left if done.issuperset(phase.needs)]
+        order += ready
+        left = [phase for phase in left if phase not in ready]
+    return order
 
 
 def _check_fits(connection: sa.Connection, spec: Spec) -> None:
@@ -240,6 +255,19 @@ def _check_secrets(connection: sa.Connection, spec: Spec) -> None:
                 Problem("env", f"there is no secret {name}", hint=f"whistle secret set {name}") for name in missing
             ],
         )
+
+
+def _check_still_there(
+    context: Context, connection: sa.Connection, values: Mapping[str, Any], parent: Parent | None
+) -> None:
+    """Under the write lock: what is swept or deleted is so before or after, not in between."""
+    bundle = values.get("bundle")
+    if bundle and not bundles.path_of(context.settings, bundle).exists():
+        raise NotFound(f"the code bundle {bundle[:12]}… is gone", hint="submit again from the directory")
+    if parent is not None:
+        rows = checkpoints.of_run(connection, runs.get(connection, parent.run.id).id)
+        if parent.path is not None and parent.path not in {row.path for row in rows}:
+            raise NoCheckpoint(f"the checkpoint at step {parent.step} was removed meanwhile", hint="take another one")
 
 
 def _same(run: Row) -> dict[str, Any]:

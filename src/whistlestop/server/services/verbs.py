@@ -10,7 +10,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from whistlestop.domain.clock import iso
-from whistlestop.domain.errors import NoCheckpoint, NotATrainPhase, NotFound, PhaseEnded, Refused, RunActive, RunEnded
+from whistlestop.domain.errors import (
+    BadRequest,
+    NoCheckpoint,
+    NotATrainPhase,
+    NotFound,
+    PhaseEnded,
+    Refused,
+    RunActive,
+    RunEnded,
+)
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import ingest, views
@@ -73,8 +82,10 @@ def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
     wanted = runs.Filter(tuple(body.status), body.project, body.search)
     if not body.runs and wanted.empty and not body.everything:
         raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say --all")
+    if body.runs and not wanted.empty:
+        raise BadRequest("give either runs or a filter", hint="filter first (GET /runs), then name the ones you mean")
     references = list(body.runs)
-    if not references or not wanted.empty:
+    if not references:
         with context.database.read() as connection:
             references += runs.ids(connection, wanted)
     references = list(dict.fromkeys(references))

@@ -40,7 +40,7 @@ def run_views(
     """Three queries for any number of runs. `whole` adds the spec's text."""
     ids = [row.id for row in rows]
     phase_rows, attempt_rows = phases.of_runs(connection, ids), phases.attempts_of_runs(connection, ids)
-    places = _places(connection, rows) if queue else {}
+    places = _places(connection, rows, context.clock()) if queue else {}
     parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
     return [
         _run_view(
@@ -150,10 +150,8 @@ def credits_of(context: Context, run: Row, attempts: Sequence[Row], now: float) 
     if not live:
         return CreditsView(used=spent, estimated=spent if run.ended_at is not None else None)
     lefts = [(row, seconds_left(context, row)) for row in live]
-    if any(left is None for _, left in lefts):
-        return CreditsView(used=spent)
-    rest = sum((left or 0.0) * len(row.slots) * row.price / 3600 for row, left in lefts)
-    return CreditsView(used=spent, estimated=spent + rest)
+    ahead = [(len(row.slots) * row.price, left) for row, left in lefts]
+    return CreditsView(used=spent, estimated=credits.estimated(spent, ahead))
 
 
 def elapsed(attempts: Iterable[Row], now: float) -> float:
@@ -216,6 +214,7 @@ def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: 
         name=row.name,
         kind=row.kind,
         status=row.state,
+        reason=row.reason,
         needs=row.needs,
         stop_requested=row.stop_seq > 0,
         stop_reasons=[_stop_reason(said) for said in row.stop_reasons],
@@ -260,7 +259,7 @@ def _stop_reason(said: dict[str, Any]) -> StopReasonView:
     )
 
 
-def _places(connection: sa.Connection, rows: Sequence[Row]) -> dict[str, QueueView]:
+def _places(connection: sa.Connection, rows: Sequence[Row], now: float) -> dict[str, QueueView]:
     waiting = [row for row in rows if row.state == RunState.QUEUED]
     if not waiting:
         return {}
@@ -273,6 +272,8 @@ def _places(connection: sa.Connection, rows: Sequence[Row]) -> dict[str, QueueVi
         phase = _current(phase_rows.get(row.id, []))
         slots = phase.slots if phase is not None else 1
         says = explain(Waiting(row.id, "", slots), position, pools[0])
+        if phase is not None and phase.not_before > now:
+            says = f"its next try at {iso(phase.not_before)}, then {says}"
         found[row.id] = QueueView(position=position, waits_for=says)
     return found
 

@@ -6,9 +6,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from whistlestop.domain.states import AttemptState
-from whistlestop.server.store.schema import attempts, pools, secrets, tokens, trash, workflows
+from whistlestop.server.store.schema import attempts, owner, pools, secrets, tokens, trash, workflows
 
 Row = sa.Row[Any]
+
+
+def claim_for(connection: sa.Connection, data_id: str) -> bool:
+    """The first data directory that comes owns the database. False: it is another one's."""
+    known = connection.scalar(sa.select(owner.c.data_id))
+    if known is None:
+        connection.execute(owner.insert().values(data_id=data_id))
+    return known in (None, data_id)
 
 
 def add_token(connection: sa.Connection, **values: Any) -> None:

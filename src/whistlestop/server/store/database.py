@@ -33,6 +33,9 @@ class Database:
             # PostgreSQL takes writers side by side; our guards are written for one at a time, and the server is one
             # process, so a lock here costs nothing and removes a class of races.
             self._writing = threading.Lock()
+        # One snapshot for all queries of a read: SQLite gives it by itself.
+        level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        self._reading = self._engine.execution_options(**level)
         self._claim: sa.Connection | None = None
 
     def claim(self) -> None:
@@ -63,7 +66,7 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection, connection.begin():
+        with self._reading.connect() as connection, connection.begin():
             yield connection
 
     @contextlib.contextmanager

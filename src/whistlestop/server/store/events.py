@@ -31,7 +31,7 @@ def add(
             scope=scope,
             kind=kind,
             actor=actor,
-            text=text.replace("\0", "\N{REPLACEMENT CHARACTER}"),  # PostgreSQL takes no NUL
+            text=text,
             phase=phase,
             attempt=attempt,
             data=dict(data or {}),

@@ -95,9 +95,12 @@ def shapes(connection: sa.Connection, attempt_id: str, stream: str) -> dict[int,
 
 
 def add_shape(connection: sa.Connection, attempt_id: str, stream: str, shape: int, named: Sequence[str]) -> None:
-    connection.execute(
-        metric_shapes.insert().values(attempt_id=attempt_id, stream=stream, shape=shape, names=list(named))
-    )
+    """A later definition of the same number replaces the earlier one."""
+    key = (metric_shapes.c.attempt_id == attempt_id, metric_shapes.c.stream == stream, metric_shapes.c.shape == shape)
+    if connection.execute(metric_shapes.update().where(*key).values(names=list(named))).rowcount == 0:
+        connection.execute(
+            metric_shapes.insert().values(attempt_id=attempt_id, stream=stream, shape=shape, names=list(named))
+        )
 
 
 def _row(attempt_id: str, name: str, points: Points) -> dict[str, Any]:

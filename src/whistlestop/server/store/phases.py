@@ -18,7 +18,7 @@ from whistlestop.domain.states import (
     RunState,
 )
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store.schema import attempts, phases, runs
+from whistlestop.server.store.schema import attempts, deleted_attempts, phases, runs
 
 Row = sa.Row[Any]
 
@@ -71,6 +71,11 @@ def attempt(connection: sa.Connection, attempt_id: str) -> Row | None:
 
 def attempt_by_token(connection: sa.Connection, token_hash: str) -> Row | None:
     return connection.execute(sa.select(attempts).where(attempts.c.token_hash == token_hash)).one_or_none()
+
+
+def was_deleted(connection: sa.Connection, token_hash: str) -> bool:
+    query = sa.select(deleted_attempts.c.token_hash).where(deleted_attempts.c.token_hash == token_hash)
+    return connection.scalar(query) is not None
 
 
 def attempts_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Row]]:
@@ -156,6 +161,7 @@ def _phase_facts(row: Row, newest: Row | None) -> PhaseFacts:
         name=row.name,
         state=PhaseState(row.state),
         needs=tuple(row.needs),
+        reason=row.reason,
         retries=row.retries,
         errors_used=row.errors_used,
         faults=row.faults,

@@ -10,7 +10,7 @@ from whistlestop.domain import states
 from whistlestop.domain.errors import Ambiguous, NotFound
 from whistlestop.domain.states import RUN_ENDED, RUN_TRANSITIONS, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store.schema import deleted_runs, phases, runs
+from whistlestop.server.store.schema import attempts, deleted_attempts, deleted_runs, phases, runs
 
 Row = sa.Row[Any]
 
@@ -182,7 +182,14 @@ def unpause(connection: sa.Connection, run_id: str) -> bool:
     done = connection.execute(
         runs.update()
         .where(runs.c.id == run_id, runs.c.state == RunState.WAITING, runs.c.request < int(Stop.KILL))
-        .values(request=int(Stop.NONE), request_seq=runs.c.request_seq + 1, request_latest=False, attention=None)
+        .values(
+            state=RunState.QUEUED,  # at once: a pause that follows must find a run that is not paused any more
+            reason=None,
+            request=int(Stop.NONE),
+            request_seq=runs.c.request_seq + 1,
+            request_latest=False,
+            attention=None,
+        )
     )
     return done.rowcount == 1
 
@@ -191,6 +198,8 @@ def delete(connection: sa.Connection, run_id: str) -> None:
     """With everything that hangs on it, by the database's own cascade. Its number stays taken."""
     number = connection.scalar(sa.select(runs.c.number).where(runs.c.id == run_id))
     connection.execute(deleted_runs.insert().values(run_id=run_id, number=number))
+    hashes = sa.select(attempts.c.token_hash).where(attempts.c.run_id == run_id)
+    connection.execute(deleted_attempts.insert().from_select(["token_hash"], hashes))
     connection.execute(runs.delete().where(runs.c.id == run_id))
 
 

@@ -260,6 +260,18 @@ trash = sa.Table(
     sa.Column("at", Seconds, nullable=False),
 )
 
+deleted_attempts = sa.Table(
+    "deleted_attempts",  # so that a runner of a deleted run is told so, and no other is
+    metadata,
+    sa.Column("token_hash", sa.Text, primary_key=True),
+)
+
+owner = sa.Table(
+    "owner",  # one row: the data directory that this database belongs to
+    metadata,
+    sa.Column("data_id", sa.Text, primary_key=True),
+)
+
 deleted_runs = sa.Table(
     "deleted_runs",  # so that a number never means two runs
     metadata,

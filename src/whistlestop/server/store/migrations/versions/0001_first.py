@@ -9,6 +9,11 @@ down_revision = None
 
 def upgrade() -> None:
     op.create_table(
+        "deleted_attempts",
+        sa.Column("token_hash", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("token_hash", name=("pk_deleted_attempts")),
+    )
+    op.create_table(
         "deleted_runs",
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -30,6 +35,9 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_events_run_id_seq", "events", ["run_id", "seq"], unique=False)
+    op.create_table(
+        "owner", sa.Column("data_id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("data_id", name=("pk_owner"))
+    )
     op.create_table(
         "pools",
         sa.Column("name", sa.Text(), nullable=False),

@@ -1,0 +1,151 @@
+"""Whatever is sent: what is good is kept once, what is bad is left out, and the end always counts."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from whistlestop.channel.journal import JournalReader, JournalWriter
+from whistlestop.channel.layout import Kind
+from whistlestop.server.services import cleaning, history, ingest
+from whistlestop.server.store import events
+from whistlestop.testing.world import World, ended, world
+from whistlestop.wire.frames import Data, LogLine, RunnerEvent, pack_record
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    with world(tmp_path, url) as made:
+        yield made
+
+
+def record(kind: int, shape: int, body: bytes) -> bytes:
+    body += b"\0" * (-len(body) % 8)
+    head = (len(body) + 8).to_bytes(4, "little") + kind.to_bytes(2, "little") + shape.to_bytes(2, "little")
+    return head + body
+
+
+def journal(tmp_path: Path, values: dict[str, float]) -> bytes:
+    writer = JournalWriter(tmp_path, "metrics-0")
+    writer.points(1, 2.0, values)
+    writer.close()
+    reader = JournalReader(tmp_path, "metrics-0")
+    data = reader.read(0)
+    reader.close()
+    return data
+
+
+def names_json(*names: str) -> bytes:
+    return msgspec.json.encode(list(names))
+
+
+POISON = {
+    "a shape that was never defined": ("metrics-0", record(Kind.POINTS, 9, b"\0" * 24)),
+    "a name with a NUL": (
+        "metrics-0",
+        record(Kind.SHAPE, 1, names_json("lo\0ss")) + record(Kind.POINTS, 1, b"\0" * 24),
+    ),
+    "a name without end": (
+        "metrics-0",
+        record(Kind.SHAPE, 1, names_json("x" * 9000)) + record(Kind.POINTS, 1, b"\0" * 24),
+    ),
+    "a record that is cut": ("metrics-0", b"\xff\xff\x00\x00\x02\x00\x01\x00"),
+    "an event of NaN and depth": ("events-0", record(Kind.EVENT, 0, b'{"kind":"message","text":"a\\u0000","x":NaN}')),
+    "an event that is no JSON": ("events-0", record(Kind.EVENT, 0, b"{")),
+    "a log line that is no line": ("logs", b"\x03\x00\x00\x00\xc1\xc1\xc1"),
+    "a runner's word with a NUL": (
+        "runner",
+        pack_record(RunnerEvent(1.0, "notice", "a\0b", {"x": math.nan, "y": 2**62, "z": [[[[[[[[[[1]]]]]]]]]]})),
+    ),
+    "a checkpoint without its fields": ("runner", pack_record(RunnerEvent(1.0, "checkpoint", "?", {}))),
+    "a stream that does not exist": ("nonsense", b"abc"),
+}
+
+
+@pytest.mark.parametrize("what", POISON)
+def test_poison_in_one_stream_does_not_keep_the_end_from_being_told(here: World, what: str) -> None:
+    run = here.submit()
+    here.settle()
+    attempt = here.attempt(run.id)
+    stream, poison = POISON[what]
+    good = pack_record(LogLine(1.0, "out", 0, "a good line"))
+    batch = [Data(stream, 0, poison)]
+    if stream != "logs":
+        batch.append(Data("logs", 0, good))
+    ingest.store(here.context, attempt, batch)
+    start = len(poison) if stream == "runner" else 0
+    safe = ingest.store(here.context, attempt, [Data("runner", start, ended("finished", last_step=3))])
+    assert safe["runner"] == start + len(ended("finished", last_step=3))
+    here.settle()
+    assert here.run_state(run.id) == "completed"
+    with here.context.database.read() as connection:
+        assert history.log_page(connection, run.id).lines
+        history.metrics_view(connection, run.id)
+        assert events.of_run(connection, run.id)
+
+
+def test_an_end_that_makes_no_sense_is_still_an_end(here: World) -> None:
+    run = here.submit()
+    here.settle()
+    attempt = here.attempt(run.id)
+    mad = pack_record(
+        RunnerEvent(1.0, "ended", "\0", {"reason": "mad", "last_step": "x", "exit_code": [], "signal": 99})
+    )
+    ingest.store(here.context, attempt, [Data("runner", 0, mad)])
+    assert here.attempt(run.id).state == "lost"
+
+
+def test_frames_that_overlap_repeat_or_leave_a_gap_are_stored_once(tmp_path: Path) -> None:
+    with world(tmp_path) as here:
+        run = here.submit()
+        here.settle()
+        attempt = here.attempt(run.id)
+        parts = [pack_record(LogLine(1.0, "out", 0, f"line {index}")) for index in range(20)]
+        whole = b"".join(parts)
+
+        @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+        @given(st.integers(0, len(whole)), st.integers(0, len(whole)))
+        def send(start: int, end: int) -> None:
+            if start < end:
+                ingest.store(here.context, attempt, [Data("logs", start, whole[start:end])])
+
+        send()
+        ingest.store(here.context, attempt, [Data("logs", 0, whole)])
+        with here.context.database.read() as connection:
+            found = [line.text for line in history.log_page(connection, run.id).lines]
+        assert found == [f"line {index}" for index in range(20)]
+
+
+def test_points_of_two_streams_share_one_cursor(tmp_path: Path) -> None:
+    with world(tmp_path) as here:
+        run = here.submit()
+        here.settle()
+        attempt = here.attempt(run.id)
+        data = journal(tmp_path, {"loss": 0.5, "lr": 0.1})
+        ingest.store(here.context, attempt, [Data("metrics-0", 0, data)])
+        with here.context.database.read() as connection:
+            seen = history.metrics_view(connection, run.id)
+        assert {series.name for series in seen.series} == {"loss", "lr"}
+        ingest.store(here.context, attempt, [Data("metrics-sys", 0, data)])
+        with here.context.database.read() as connection:
+            later = history.metrics_view(connection, run.id, after=seen.cursor)
+        assert sum(len(series.points) for series in later.series) == 2
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=30,
+    )
+)
+def test_cleaned_data_is_json_that_every_database_takes(value: Any) -> None:
+    text = msgspec.json.encode(cleaning.data(value)).decode()
+    assert "NaN" not in text or isinstance(value, str | list | dict)
+    assert "\\u0000" not in text
