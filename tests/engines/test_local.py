@@ -54,6 +54,40 @@ def test_a_salvager_that_dies_is_salvaged_too(kit: Kit) -> None:
     assert kit.peer.kinds().count("ended") == 1
 
 
+@pytest.mark.parametrize("cut", [1, 30, 200])
+def test_a_file_that_a_power_cut_made_shorter_than_what_the_server_has_goes_on_behind_it(kit: Kit, cut: int) -> None:
+    job = kit.launch("/bin/sh", "-c", "echo up; sleep 1000")
+    until(lambda: "up" in kit.peer.texts() and "program_started" in kit.peer.kinds(), "the program")
+    kill_runner(kit, job)
+    kit.peer.stop()
+    for name in ("runner", "logs"):
+        path = kit.directory(job) / name
+        os.truncate(path, max(0, path.stat().st_size - cut))
+    first = kit.runner_pid(job)
+    kit.engine.salvage(job)
+    until(lambda: kit.runner_pid(job) != first, "the salvager")
+    until(lambda: b"runner_lost" in (kit.directory(job) / "runner").read_bytes(), "the end on disk")
+    kill_runner(kit, job)  # before it could ask the server
+    kit.engine.salvage(job)
+    kit.peer.start()
+    assert kit.ended()["reason"] == "runner_lost"
+    kit.wait_done(job)
+    assert kit.peer.gaps == []
+    assert kit.peer.kinds().count("ended") == 1
+    assert any("the runner died" in text for text in kit.peer.texts("sys"))
+
+
+def test_zeros_that_a_power_cut_left_are_no_records(kit: Kit) -> None:
+    job = kit.launch("sleep", "1000")
+    until(lambda: "program_started" in kit.peer.kinds(), "the program")
+    kill_runner(kit, job)
+    with (kit.directory(job) / "runner").open("ab") as file:
+        file.write(bytes(4096))
+    kit.engine.salvage(job)
+    assert kit.ended()["reason"] == "runner_lost"
+    kit.wait_done(job)
+
+
 def test_an_end_that_was_written_but_not_shipped_is_only_shipped(kit: Kit) -> None:
     job = kit.launch("/bin/sh", "-c", "sleep 0.5; exit 3")
     until(lambda: "program_started" in kit.peer.kinds(), "the program")

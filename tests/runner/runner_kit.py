@@ -46,6 +46,8 @@ class Peer:
         self.streams: dict[str, bytearray] = {}
         self.repeated = 0  # bytes that came twice: allowed only across a reconnect
         self.gaps: list[str] = []
+        self.indigestible: str | None = None  # data of this stream makes it drop the connection
+        self.when_ended: dict[str, int] = {}  # how much of each stream was there when `ended` came
         self.hellos: list[Hello] = []
         self.progress: list[Progress] = []
         self.tokens: list[str | None] = []
@@ -147,6 +149,9 @@ class Peer:
                 self.progress.append(frame)
             if not isinstance(frame, Data):
                 continue
+            if frame.stream == self.indigestible:
+                connection.transport.abort()
+                return None
             self._store(frame)
             if left is not None:
                 left -= len(frame.data)
@@ -163,6 +168,8 @@ class Peer:
             return
         new = frame.data[len(kept) - frame.offset :]
         self.repeated += len(frame.data) - len(new)
+        if frame.stream == "runner" and b"ended" in new:
+            self.when_ended = {name: len(data) for name, data in self.streams.items() if name != "runner"}
         kept += new
 
 
@@ -244,7 +251,11 @@ class Kit:
         return until(self.peer.ended, "the end")  # type: ignore[no-any-return]
 
     def wait_done(self, job: JobId) -> None:
-        until(lambda: self.state(job) is JobState.ENDED, f"{job} to be done")
+        try:
+            until(lambda: self.state(job) is JobState.ENDED, f"{job} to be done")
+        except AssertionError as error:
+            said = (self.directory(job) / "runner.log").read_text()
+            raise AssertionError(f"{error}: {self.peer.kinds()}, runner.log: {said}") from None
 
     def close_jobs(self) -> None:
         for job in self.jobs:

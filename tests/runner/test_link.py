@@ -1,6 +1,8 @@
 """The link: through restarts, cuts and absences every byte arrives once and in order."""
 
+import asyncio
 import random
+import time
 
 import pytest
 from runner_kit import Kit, until
@@ -8,6 +10,10 @@ from runner_kit import Kit, until
 from whistlestop.channel.journal import parse
 from whistlestop.channel.layout import Kind
 from whistlestop.engines.base import JobState
+from whistlestop.runner.link import Link
+from whistlestop.runner.recordfile import RecordFile
+from whistlestop.runner.streams import Streams
+from whistlestop.wire.frames import Progress
 
 PRINTS = """
     import os, time
@@ -90,6 +96,61 @@ def test_an_attempt_that_is_not_wanted_any_more_ends_itself(kit: Kit, way: str) 
         kit.peer.send_bye("deleted")
     kit.wait_done(job)
     assert kit.alive(job) == []
+
+
+def test_the_end_does_not_overtake_logs_and_metrics(kit: Kit) -> None:
+    kit.peer.stop()
+    job = kit.python(
+        PRINTS.replace("COUNT", "30000")
+        .replace("% 50", "% 5000")
+        .replace('"line", number', '"line", "x" * 100, number')
+    )
+    until((kit.work / "printed").exists, "the program")
+    until(lambda: b"ended" in (kit.directory(job) / "runner").read_bytes(), "its end")
+    kit.peer.start()
+    kit.ended()
+    kit.wait_done(job)
+    del kit.peer.streams["runner"]
+    assert kit.peer.when_ended == {name: len(data) for name, data in kit.peer.streams.items()}
+    assert kit.peer.when_ended["logs"] > 2_000_000
+
+
+def test_what_the_server_can_not_digest_makes_no_storm_and_does_not_hold_back_the_end(kit: Kit) -> None:
+    kit.peer.indigestible = "metrics-0"
+    job = kit.python(PRINTS.replace("COUNT", "10"))
+    assert kit.ended()["reason"] == "finished"
+    began, before = time.monotonic(), len(kit.peer.hellos)
+    until(lambda: len(kit.peer.hellos) >= before + 5, "more tries")
+    assert time.monotonic() - began > 0.6
+    assert kit.state(job) is JobState.RUNNING  # not everything is safe
+    kit.peer.indigestible = None
+    kit.wait_done(job)
+    check_complete(kit, 10)
+
+
+def test_a_sender_that_fails_is_not_silent(kit: Kit) -> None:
+    launch = kit.describe("true")
+    streams = Streams(kit.root, logs=RecordFile.open(kit.root / "logs"), runner=RecordFile.open(kit.root / "runner"))
+    tries = 0
+
+    def progress() -> Progress:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise RuntimeError("a hole")
+        return Progress(at=1.0, stage="training")
+
+    async def talk() -> None:
+        link = Link(launch, streams, on_order=lambda _: None, on_unwanted=lambda _: None, progress=progress)
+        running = asyncio.create_task(link.run())
+        async with asyncio.timeout(20):
+            while not kit.peer.progress:
+                await asyncio.sleep(0.005)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(talk())
+    assert len(kit.peer.hellos) == 3
 
 
 def test_progress_comes_with_a_first_word_and_a_stage(kit: Kit) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from whistlestop.runner.notes import note
 from whistlestop.runner.streams import Streams
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 GONE_HTTP, GONE_CLOSE = 410, 4410  # the only answers that mean: this attempt is not wanted any more
 FIRST_DELAY, LAST_DELAY = 0.1, 5.0
 LOOK_EVERY = 0.1  # journals have no wake-up
-DISCOVER_EVERY = 1.0
+DISCOVER_EVERY = 2.0
+LONG_SESSION = 10.0  # a connection that lasted this long was a good one
+FRUITLESS, PATIENCE = 3, 20.0  # connections, or seconds of one, in which the server took nothing of what we have
 PROGRESS_EVERY, HEARTBEAT_EVERY = 0.2, 10.0
 _ANSWER_TIMEOUT = 20.0
 
@@ -51,7 +53,9 @@ class Link:
         self._progress = progress
         self._work = asyncio.Event()
         self._acked = asyncio.Event()
-        self.connections = 0
+        self._advanced_at = 0.0  # when the server last took something, or was last connected
+        self._welcomed = False
+        self.unwanted = False
 
     def kick(self) -> None:
         """There is something to send: don't wait for the next look."""
@@ -59,24 +63,32 @@ class Link:
 
     async def run(self) -> None:
         """Connect, ship, reconnect, until cancelled or unwanted."""
-        delay, said = FIRST_DELAY, ""
+        delay, said, fruitless = FIRST_DELAY, "", 0
         while True:
-            before = self.connections
+            before, began, self._welcomed = self._streams.safe_bytes(), time.monotonic(), False
             try:
                 await self._session()
             except Unwanted as goodbye:
+                self.unwanted = True
+                self._acked.set()
                 self._on_unwanted(str(goodbye))
                 return
-            except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError, ValueError) as error:
+            except Exception as error:  # a loop's top: without a link nobody could stop this run any more
                 if (text := f"link: {type(error).__name__}: {error}") != said:  # for days, if it is away for days
                     note(said := text)
-            delay = FIRST_DELAY if self.connections > before else min(LAST_DELAY, delay * 2)
+            # A welcome is no success: what the server can't digest would bring us back ten times a second.
+            if self._streams.safe_bytes() > before or time.monotonic() - began > LONG_SESSION:
+                delay, fruitless = FIRST_DELAY, 0
+            else:
+                delay, fruitless = min(LAST_DELAY, delay * 2), fruitless + self._welcomed
+            if fruitless >= FRUITLESS:
+                self._streams.let_go()
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 
     async def everything_safe(self) -> None:
-        """Returns when the server has acknowledged all there is: for days if it is away."""
+        """Returns when the server has acknowledged all there is, or wants nothing more: for days if it is away."""
         self.kick()
-        while not self._streams.all_safe():
+        while not self.unwanted and not self._streams.all_safe():
             self._acked.clear()
             try:
                 await asyncio.wait_for(self._acked.wait(), 1.0)
@@ -124,18 +136,28 @@ class Link:
         if not isinstance(welcome, Welcome):
             raise ValueError(f"expected a welcome, got {type(welcome).__name__}")
         self._streams.resume(welcome.offsets)
-        self.connections += 1
+        self._welcomed, self._advanced_at = True, time.monotonic()
         self._on_order(welcome.order)
         sending = asyncio.create_task(self._send(connection))
+        receiving = asyncio.create_task(self._receive(connection))
         try:
-            async for message in connection:
-                self._take(_bytes(message))
-            # Closed in good order, perhaps with the code that means goodbye.
-            if connection.close_code == GONE_CLOSE:
-                raise Unwanted(connection.close_reason or "the server closed this attempt")
+            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and isinstance(sending.exception(), ConnectionClosed):
+                await asyncio.wait({receiving}, timeout=1.0)  # the last words may say why
+            for task in (receiving, sending):
+                if task.done():
+                    task.result()
         finally:
             sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            receiving.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+
+    async def _receive(self, connection: ClientConnection) -> None:
+        async for message in connection:
+            self._take(_bytes(message))
+        # Closed in good order, perhaps with the code that means goodbye.
+        if connection.close_code == GONE_CLOSE:
+            raise Unwanted(connection.close_reason or "the server closed this attempt")
 
     def _take(self, message: bytes) -> None:
         match decode_down(message):
@@ -143,6 +165,7 @@ class Link:
                 self._on_order(order)
             case Ack(stream=name, offset=offset):
                 self._streams.acknowledge(name, offset)
+                self._advanced_at = time.monotonic()
                 self._acked.set()
                 self._work.set()
             case Bye(text=text):
@@ -158,6 +181,8 @@ class Link:
             if now - looked_at >= DISCOVER_EVERY:
                 self._streams.discover()
                 looked_at = now
+            if now - max(self._advanced_at, self._streams.held_since) > PATIENCE:
+                self._streams.let_go()
             progress = self._progress()
             news = shown is None or msgspec.structs.replace(progress, at=shown.at) != shown
             if now - shown_at >= (PROGRESS_EVERY if news else HEARTBEAT_EVERY):
@@ -174,7 +199,7 @@ class Link:
         """One chunk of each stream. False when there was nothing to ship."""
         shipped = False
         for stream in self._streams.all():
-            if (piece := stream.take()) is not None:
+            if (piece := self._streams.take(stream)) is not None:
                 offset, data = piece
                 await connection.send(encode(Data(stream.name, offset, data)))
                 shipped = True

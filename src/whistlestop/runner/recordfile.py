@@ -1,5 +1,6 @@
 """An append-only file of records, each prefixed with its u32 size. A full disk costs records, never the runner."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -70,13 +71,24 @@ class RecordFile:
 
     def last(self) -> bytes | None:
         """The last record's body."""
+        offset = self.last_offset()
+        return self.read(offset, 4)[4:] if offset is not None else None
+
+    def last_offset(self) -> int | None:
+        """Where the last record begins."""
         offset, found = 0, None
         while data := self.read(offset, _BLOCK):
+            position = 0
+            while position < len(data):
+                found = offset + position
+                position += 4 + int.from_bytes(data[position : position + 4], "little")
             offset += len(data)
-            while data:
-                size = int.from_bytes(data[:4], "little")
-                found, data = data[4 : 4 + size], data[4 + size :]
         return found
+
+    def sync(self) -> None:
+        """Through to the disk, as far as it takes it."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -85,8 +97,8 @@ class RecordFile:
 def _whole(block: bytes) -> int:
     position = 0
     while position + 4 <= len(block):
-        following = position + 4 + int.from_bytes(block[position : position + 4], "little")
-        if following > len(block):
+        size = int.from_bytes(block[position : position + 4], "little")
+        if size == 0 or position + 4 + size > len(block):  # no record is empty: a power cut leaves zeros behind
             break
-        position = following
+        position += 4 + size
     return position

@@ -20,6 +20,7 @@ from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import LogBook
 from whistlestop.runner.notes import note, noted
+from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.supervise import PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
@@ -32,36 +33,40 @@ if TYPE_CHECKING:
 async def salvage(launch: "Launch", tree: Tree) -> None:
     directory = Path(launch.directory)
     logs, runner = RecordFile.open(directory / "logs"), RecordFile.open(directory / "runner")
+    numbering = Numbering.load(directory, {"logs": logs.end, "runner": runner.end})
     events = Events(runner)
     events.begin_writing()
     gone = await _end_tree(tree, events)
     control = _control(directory)
-    if not _has_ended(runner):
+    ended_at = _ended_at(runner)
+    if ended_at is None:
         book = LogBook(logs, limit=launch.log_limit)
         book.say(f"the runner died; {gone.ended} processes ended, proven gone")
-        await asyncio.to_thread(_report, launch, control, events, gone)
+        ended_at = await asyncio.to_thread(_report, launch, control, events, gone)
+    runner.sync()
+    streams = Streams(directory, logs=logs, runner=runner, numbering=numbering)
+    streams.hold_back(ended_at)
     link = Link(
         launch,
-        Streams(directory, logs=logs, runner=runner),
+        streams,
         on_order=_nothing_to_do,
         on_unwanted=lambda text: note(f"salvage: {text}"),
         progress=lambda: _progress(control),
     )
     running = asyncio.create_task(link.run())
-    shipped = asyncio.create_task(link.everything_safe())
-    await asyncio.wait({running, shipped}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (running, shipped):
-        task.cancel()
-    await asyncio.gather(running, shipped, return_exceptions=True)
+    await link.everything_safe()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     await leave(directory)
 
 
-def _has_ended(runner: RecordFile) -> bool:
+def _ended_at(runner: RecordFile) -> int | None:
+    """Where the `ended` event stands, if the runner lived to write it."""
     last = runner.last()
     try:
-        return last is not None and decode_event(last).kind == "ended"
+        return runner.last_offset() if last is not None and decode_event(last).kind == "ended" else None
     except msgspec.MsgspecError:  # what a power cut made of it
-        return False
+        return None
 
 
 async def _end_tree(tree: Tree, events: Events) -> Gone:
@@ -77,7 +82,8 @@ async def _end_tree(tree: Tree, events: Events) -> Gone:
         await asyncio.sleep(RETRY_SECONDS)
 
 
-def _report(launch: "Launch", control: Control | None, events: Events, gone: Gone) -> None:
+def _report(launch: "Launch", control: Control | None, events: Events, gone: Gone) -> int:
+    """Where the `ended` event was written."""
     keeper = CheckpointKeeper(
         CheckpointStore(Path(launch.checkpoints)),
         launch.phase,
@@ -97,6 +103,7 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         if control is not None
         else {"last_step": None, "total": 0, "epoch": 0, "loop": "none"}
     )
+    place = events.file.end
     events.tell(
         "ended",
         ended_sentence(EndReason.RUNNER_LOST, words),
@@ -109,6 +116,7 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         gone_at=gone.at,
         saved_step=keeper.saved_step,
     )
+    return place
 
 
 def _control(directory: Path) -> Control | None:

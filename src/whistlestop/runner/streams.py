@@ -1,11 +1,14 @@
 """What has to reach the server, stream by stream: how far it was sent, and how far it is safe there."""
 
+import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from whistlestop.channel.journal import JournalDamaged, JournalReader
+from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 
 CHUNK = 512 << 10
@@ -22,26 +25,45 @@ class Stream:
     def __init__(self, name: str, source: Source) -> None:
         self.name = name
         self._source = source
+        self._shift = 0
         self.sent = 0
         self.acked = 0
         self.trouble: str | None = None  # nothing more can be read from it
+
+    def resume(self, offset: int, *, shift: int = 0) -> None:
+        """Go on from what the server has. `shift`: see numbering.py."""
+        self._shift = shift
+        self.sent = self.acked = offset
 
     def end(self) -> int:
         """Where it ends now; what a damaged journal has behind its damage does not count."""
         if self.trouble is not None:
             return self.acked
         try:
-            return self._source.end()
+            return self._source.end() + self._shift
         except JournalDamaged as error:
             self.trouble = error.text
             return self.acked
 
-    def take(self) -> tuple[int, bytes] | None:
-        """The next bytes to send and their offset; None when there are none, or when the window is full."""
+    def safe(self) -> bool:
+        return self.acked >= self.end()
+
+    def reached(self, place: int) -> bool:
+        """Whether everything before this place in the source has been sent."""
+        return self.sent - self._shift >= place
+
+    def take(self, *, until: int | None = None) -> tuple[int, bytes] | None:
+        """The next bytes to send and their offset; None when there are none, or when the window is full.
+
+        `until` is a place in the source, between two records: nothing behind it is taken.
+        """
+        if until is not None and self.reached(until):
+            return None
         if self.trouble is not None or self.sent - self.acked >= WINDOW or self.sent >= self.end():
             return None
         try:
-            data = self._source.read(self.sent, CHUNK)
+            place = self.sent - self._shift
+            data = self._source.read(place, CHUNK if until is None else min(CHUNK, until - place))
         except JournalDamaged as error:
             self.trouble = error.text
             return None
@@ -55,29 +77,58 @@ class Stream:
 class Streams:
     """All streams of the attempt. Journals turn up when a rank writes its first record."""
 
-    def __init__(self, directory: Path, *, logs: RecordFile, runner: RecordFile) -> None:
+    def __init__(
+        self, directory: Path, *, logs: RecordFile, runner: RecordFile, numbering: Numbering | None = None
+    ) -> None:
         self._directory = directory
+        self._numbering = numbering
+        self._held_from: int | None = None
+        self.held_since = 0.0
+        self._runner_last = True
         self._offsets: dict[str, int] = {}
         self._streams = {"logs": Stream("logs", _File(logs)), "runner": Stream("runner", _File(runner))}
 
     def discover(self) -> list[Stream]:
-        for path in self._directory.iterdir():
-            match = _JOURNAL.fullmatch(path.name)
+        try:
+            names = os.listdir(self._directory)
+        except OSError:  # removed under our hands: what we hold open can still be sent
+            names = []
+        for name in names:
+            match = _JOURNAL.fullmatch(name)
             if match is not None and match[1] not in self._streams:
                 stream = Stream(match[1], _Journal(self._directory, match[1]))
-                stream.sent = stream.acked = self._offsets.get(match[1], 0)
+                stream.resume(self._offsets.get(match[1], 0))
                 self._streams[match[1]] = stream
         return self.all()
 
+    def hold_back(self, place: int) -> None:
+        """What the `runner` file has from here on, the end, is sent when everything else is safe at the server."""
+        self._held_from, self.held_since = place, time.monotonic()
+
+    def let_go(self) -> None:
+        """The server does not take the rest: the end must reach it all the same, or the slots stay taken."""
+        self._held_from, self._runner_last = None, False
+
+    def take(self, stream: Stream) -> tuple[int, bytes] | None:
+        if stream.name != "runner" or self._held_from is None:
+            return stream.take()
+        if stream.reached(self._held_from) and self._others_safe():
+            self._held_from = None
+        return stream.take(until=self._held_from)
+
+    def _others_safe(self) -> bool:
+        return all(stream.safe() for look in (self.all, self.discover) for stream in look() if stream.name != "runner")
+
     def all(self) -> list[Stream]:
         # The runner's own words last: `ended` must find everything else at the server already.
-        return sorted(self._streams.values(), key=lambda stream: stream.name == "runner")
+        return sorted(self._streams.values(), key=lambda stream: (stream.name == "runner") is self._runner_last)
 
     def resume(self, offsets: Mapping[str, int]) -> None:
         """A new connection: go on from what the server has."""
         self._offsets = dict(offsets)
+        shifts = self._numbering.settle(offsets) if self._numbering is not None else {}
         for stream in self._streams.values():
-            stream.sent = stream.acked = offsets.get(stream.name, 0)
+            stream.resume(offsets.get(stream.name, 0), shift=shifts.get(stream.name, 0))
 
     def acknowledge(self, name: str, offset: int) -> None:
         stream = self._streams.get(name)
@@ -86,7 +137,11 @@ class Streams:
 
     def all_safe(self) -> bool:
         """The server has everything there is."""
-        return all(stream.acked >= stream.end() for stream in self.discover())
+        return all(stream.safe() for stream in self.discover())
+
+    def safe_bytes(self) -> int:
+        """How much the server has, of everything."""
+        return sum(stream.acked for stream in self._streams.values())
 
     def troubles(self) -> list[str]:
         return [stream.trouble for stream in self._streams.values() if stream.trouble is not None]

@@ -87,9 +87,7 @@ class Supervisor:
         await self._finish(cannot)
         ticking.cancel()
         if not self._unwanted:
-            shipped = asyncio.create_task(self._link.everything_safe())
-            await asyncio.wait({shipped, link}, return_when=asyncio.FIRST_COMPLETED)
-            shipped.cancel()
+            await self._link.everything_safe()
         link.cancel()
         await asyncio.gather(link, ticking, return_exceptions=True)
         await leave(self._directory)
@@ -99,9 +97,10 @@ class Supervisor:
         logs = RecordFile.open(self._directory / "logs")
         self._book = LogBook(logs, limit=self._launch.log_limit)
         self._events.begin_writing()
+        self._streams = Streams(self._directory, logs=logs, runner=self._events.file)
         self._link = Link(
             self._launch,
-            Streams(self._directory, logs=logs, runner=self._events.file),
+            self._streams,
             on_order=self._on_order,
             on_unwanted=self._on_unwanted,
             progress=self._progress,
@@ -255,6 +254,7 @@ class Supervisor:
         if self._book.dropped_lines:
             self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
                        lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
+        self._streams.hold_back(self._events.file.end)
         try:
             self._tell_end(status, cannot, gone)
         except Exception as error:  # without an `ended` the slots would stay taken for ever
