@@ -11,7 +11,8 @@ MAX_NOTE = 10_000
 
 
 class Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # Built when first used: a command needs three of these, not forty.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Asked(Shape):
