@@ -10,6 +10,8 @@
 Names are loaded when they are first used: importing this costs nothing.
 """
 
+import os as _os
+
 TYPE_CHECKING = False  # typing's own would cost a third of importing us
 
 if TYPE_CHECKING:
@@ -37,6 +39,22 @@ _HOMES = {
 }
 
 
+def _announce() -> None:
+    """Tell the runner that a loop may come: until it does, a stop waits for it. Like all of ours, it never fails."""
+    directory = _os.environ.get("WHISTLE_CHANNEL")
+    if not directory:
+        return
+    try:
+        control = _os.open(f"{directory}/control", _os.O_WRONLY)
+        try:
+            if _os.fstat(control).st_size == 4096:
+                _os.pwrite(control, b"\1\0\0\0\0\0\0\0", 146 * 8)  # channel.layout.Word.IMPORTED
+        finally:
+            _os.close(control)
+    except Exception:
+        pass
+
+
 def input(phase: str) -> "Path":
     """The directory with the checkpoint that an earlier phase left; for task phases, which have no loop."""
     from whistlestop.sdk.settings import input_of, read_inputs
@@ -56,3 +74,6 @@ def __getattr__(name: str) -> "Any":
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_announce()

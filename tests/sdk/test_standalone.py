@@ -199,7 +199,7 @@ def test_a_break_is_the_end_of_this_training(alone: Path) -> None:
         for step in run.steps():
             if step == 4:
                 break
-    assert [each.step for each in store_of(alone).list("run-001")] == [5]
+    assert [each.step for each in store_of(alone).list("run-001")] == [4]
     assert train(2)[0] == [0, 1]
 
 

@@ -57,6 +57,7 @@ class Word(IntEnum):
     LOOP_STARTED_AT = 143  # (f)
     EVALUATIONS = 144  # evaluations begun so far
     SAVE_SECONDS = 145  # (f) how long the last save blocked the loop
+    IMPORTED = 146  # 1 once whistlestop is imported; the ladder then waits for the loop
 
 
 class Loop(IntEnum):

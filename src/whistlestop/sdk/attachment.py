@@ -15,10 +15,14 @@ from whistlestop.sdk.settings import Settings
 
 
 class Attachment:
-    """`orders` is what the runner writes, `progress` what we write: one block for rank 0, two for the others."""
+    """`orders` is what the runner writes, `progress` what we write: one block for rank 0, two for the others.
+
+    `leads` says that this process saves and tells progress: rank 0, and only one of those that believe to be it.
+    """
 
     def __init__(self) -> None:
         self.attached = False
+        self.leads = True
         self.orders = _private()
         self.progress = self.orders
         self.metrics: JournalWriter | None = None
@@ -28,6 +32,7 @@ class Attachment:
 
     def attach(self, settings: Settings) -> None:
         """Map the runner's block. If that can't be done: say so once and go on alone. Never raises."""
+        self.leads = settings.rank == 0
         if settings.channel is None or self.attached:
             return
         try:
@@ -36,10 +41,21 @@ class Attachment:
             self.say(f"the runner's channel can't be used ({error}); going on without it")
             return
         self.attached = True
-        self.metrics = JournalWriter(settings.channel, layout.metrics_prefix(settings.rank))
-        self.events = JournalWriter(settings.channel, layout.events_prefix(settings.rank))
-        self.points = self.metrics.points
-        if settings.rank == 0:
+        self.progress = _private()
+        metrics = JournalWriter(settings.channel, layout.metrics_prefix(settings.rank))
+        events = JournalWriter(settings.channel, layout.events_prefix(settings.rank))
+        if not (metrics.acquire() and events.acquire()):
+            metrics.close()
+            self.leads = False
+            self.say(
+                f"rank {settings.rank} of this run is taken, by another process or by another run() of this one: "
+                "here nothing is saved, logged or told. Give every process its own RANK"
+            )
+            return
+        self.metrics, self.events = metrics, events
+        self.points = metrics.points
+        self.leads = settings.rank == 0
+        if self.leads:
             self.progress = self.orders
             self.progress[Word.PID] = os.getpid()
             self.progress[Word.ATTACHED] = 1
@@ -74,8 +90,9 @@ class Attachment:
         if dropped:
             self.progress[Word.DROPPED] = dropped
             self.say("the disk is full: metrics and events are being dropped, training goes on")
-        if self.metrics is not None and self.metrics.taken:
-            self.say("another process of this run writes metrics under the same RANK; ours are dropped")
+        for journal in (self.metrics, self.events):
+            if journal is not None and journal.damaged:
+                self.say("the journal that an earlier process of this attempt left is damaged; what we log is dropped")
 
     def abandon(self) -> None:
         """In a forked child: all of this belongs to the parent."""
@@ -85,7 +102,7 @@ class Attachment:
         self.metrics = self.events = None
         self.points = _nowhere
         self.orders = self.progress = _private()
-        self.attached = False
+        self.attached = self.leads = False
 
     def close(self) -> None:
         """The block stays mapped until the process ends: a loop that was left half-way may still look at it."""

@@ -72,6 +72,11 @@ class AutoCadence:
 class AnyOf:
     parts: tuple[Cadence, ...] = ()
 
+    @property
+    def counts_epochs(self) -> bool:
+        """It needs to know how long an epoch is."""
+        return any(isinstance(part, EveryEpochs) for part in self.parts)
+
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         return min((part.next_step(step, per_epoch=per_epoch) for part in self.parts), default=NEVER)
 

@@ -1,19 +1,14 @@
 """Where this program's checkpoints are, and which one it starts from. It reads; saving is in saver.py."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
+from whistlestop.channel.locks import Lock, Taken, hold
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.sdk.parts import RestoreFailed
 from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, safe_name
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FINISHED = "finished"  # standalone: this training came to its end, the next start is a new one
 
@@ -27,11 +22,11 @@ class Place:
     start: Checkpoint | None
     notes: tuple[str, ...] = ()  # what a person should know about how it was found
     standalone: bool = False
-    lock: int = -1  # open while this process trains here
+    lock: Lock | None = None  # held while this process trains here
 
     def release(self) -> None:
-        if self.lock >= 0:
-            os.close(self.lock)
+        if self.lock is not None:
+            self.lock.release()
 
 
 def find_place(settings: Settings, *, checkpoints: Path | None, resume: str) -> Place:
@@ -70,15 +65,15 @@ def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:
         if resume == "must":
             raise RestoreFailed(f"resume='must', but {store.root} holds no unfinished training")
         phase = f"run-{latest + 1:03d}"
-    held = _lock(store.root / phase) if lock else -1
+    held = _lock(store.root / phase) if lock else None
     try:
         newest, aside = _usable(store, phase)
         if newest is None and resume == "must":
             raise RestoreFailed(f"resume='must', but {store.root / phase} holds no checkpoint")
         number = max((each.attempt_number for each in store.list(phase)), default=0) + 1
     except BaseException:
-        if held >= 0:
-            os.close(held)
+        if held is not None:
+            held.release()
         raise
     notes = tuple(f"set aside a damaged checkpoint: {why}" for why in aside)
     return Place(store, phase, new_id("a"), number, newest, notes, standalone=True, lock=held)
@@ -116,20 +111,16 @@ def _trainings(root: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _lock(directory: Path) -> int:
-    """Hold this training for this process; -1 where that can't be done. Refused while another one has it: going on
-    from its checkpoints would mix two trainings, starting anew beside it would lose its progress."""
+def _lock(directory: Path) -> Lock | None:
+    """Hold this training; None where that can't be done. Refused while another one has it: going on from its
+    checkpoints would mix two trainings, starting anew beside it would lose its progress."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        held = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        return hold(directory / "lock")
     except OSError:  # the first save will say what is wrong with the disk
-        return -1
-    try:
-        if fcntl is not None:  # a record lock: workers that the program forks must not keep it alive
-            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
+        return None
+    except Taken:
         raise Refused(
-            f"another process is training in {directory}", hint="end it, or give this one a name: run(name=...)"
+            f"another process is training in {directory}, or another run() of this one",
+            hint="end it, or give this one a name: run(name=...)",
         ) from None
-    return held

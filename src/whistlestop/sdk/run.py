@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -67,10 +67,12 @@ class Run:
         self._saver: Saver | None = None
         self._restored: Restored | None = None
         self._restore_done = False
+        self._restore_asked = False  # by the program: it takes care of what it gets
         self._parts: dict[str, Part] = {}
         self._started = False
         self._closed = False
         self._looping = False
+        self._iterator: Callable[[], Generator[Step, None, None] | None] = lambda: None  # a weak reference
         self._at = [0]  # index of the step that runs
         self._total: int | None = None
         self._per_epoch: int | None = None
@@ -80,6 +82,7 @@ class Run:
         self._saves_seen = 0
         self._save_asked = False
         self._finish: tuple[StopReason, str] | None = None
+        self._own_save = -1  # the index of the step in which, or behind which, the program saved by itself
 
     # The public face.
 
@@ -95,16 +98,8 @@ class Run:
 
     def restore(self) -> Restored | None:
         """Load the checkpoint to go on from into the tracked parts; `steps` does it if nobody has."""
-        if not self._restore_done:
-            self._start()
-            self._restored = self._open_saver().restore()
-            self._restore_done = True
-            if self._restored is not None:
-                self._at[0] = self._restored.step
-                self._attachment.progress[Word.RESUMED_STEP] = self._restored.step
-                self._attachment.progress[Word.STEP] = self._restored.step
-                self._attachment.say(f"{self.name}: going on at step {self._restored.step} from {self._restored.path}")
-        return self._restored
+        self._restore_asked = True
+        return self._restore()
 
     def steps(self, total: int | None = None, per_epoch: int | None = None) -> Iterator[Step]:
         """The steps that are left, from the restored one on. Ends after `total`, or when a stop has come."""
@@ -114,8 +109,10 @@ class Run:
             raise BadRequest(f"steps(total={total}, per_epoch={per_epoch}): expected positive numbers")
         self._looping = True
         self._start()
-        self.restore()
-        return self._loop(total, per_epoch)
+        self._restore()
+        iterator = self._loop(total, per_epoch)
+        self._iterator = weakref.ref(iterator)  # weak: `break` has to end it where nobody else holds it
+        return iterator
 
     def log(self, **scalars: Any) -> None:
         """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
@@ -123,7 +120,8 @@ class Run:
 
     def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> Checkpoint | None:
         """Save; inside the loop the present step counts as done, so call it behind its work. `now=False`: at the
-        next boundary. `files` are added as they are: name in the checkpoint -> file or directory."""
+        next boundary. `files` are added as they are: name in the checkpoint -> file or directory. A step that is saved
+        already is saved anew, and the new one counts."""
         self._start()
         if not now:
             self._save_asked = True
@@ -131,7 +129,10 @@ class Run:
             return None
         inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
         step = self._at[0] + 1 if inside else self._at[0]
-        return self._save(step, "asked by the program", files={k: Path(v) for k, v in (files or {}).items()})
+        saved = self._save(step, "asked by the program", files={k: Path(v) for k, v in (files or {}).items()})
+        if saved is not None:
+            self._own_save = self._at[0]
+        return saved
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -189,19 +190,25 @@ class Run:
         if self._settings.stop_when.strip() not in ("", "[]"):
             self._attachment.warn("stop_when is not carried out by this version of the SDK")
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None, *, proven: bool = True) -> None:
+        """`proven`: without an error the loop was left by a `break`, not by sys.exit() or the like."""
         if self._closed:
             return
+        self._close_loop()
         self._closed = True
         atexit.unregister(self._end_at_exit)
         progress = self._attachment.progress
         left = progress[Word.LOOP] == Loop.LEFT
-        if left and error is not None:
-            # The loop was not left by `break` but by this error: a crash in the middle, not an end.
+        if left and (error is not None or not proven):
+            # Not left by `break`, or nobody knows: a crash in the middle, not an end.
             progress[Word.LOOP] = Loop.INSIDE
-            progress[Word.STEP] = self._at[0] - 1
+            if error is None:
+                self._attachment.warn(
+                    f"{self.name} ended inside its loop, at step {self._at[0]}; this does not count as the end of "
+                    "training, and nothing was saved. To leave the loop by `break`, put it into `with run:`"
+                )
         elif left:
-            self._save_last(self._at[0], "the loop was left")
+            self._save_where_left()
             self._tell_reason(StopReason.CUSTOM, "the program left its loop")
         if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
             self._mark_finished()
@@ -214,16 +221,38 @@ class Run:
         self.__dict__.pop("log", None)
         _open_runs.discard(self)
 
+    def _close_loop(self) -> None:
+        """After a `break` somebody may still hold the iterator (a progress bar does): it waits in the middle."""
+        iterator = self._iterator()
+        try:
+            if iterator is not None and self._attachment.progress[Word.LOOP] == Loop.INSIDE:
+                iterator.close()
+        except ValueError:  # it is running, in another thread: not ours to end
+            pass
+
     def _end_at_exit(self) -> None:
-        """For programs without the `with` block. `last_value` is the error that is ending the program, if any."""
-        self._end(getattr(sys, "last_value", None))
+        """For programs without the `with` block. `last_value` is the error that is ending the program, if any; of
+        sys.exit() nothing can be seen here."""
+        self._end(getattr(sys, "last_value", None), proven=False)
+
+    def _restore(self) -> Restored | None:
+        if not self._restore_done:
+            self._start()
+            self._restored = self._open_saver().restore()
+            self._restore_done = True
+            if self._restored is not None:
+                self._at[0] = self._restored.step
+                self._attachment.progress[Word.RESUMED_STEP] = self._restored.step
+                self._attachment.progress[Word.STEP] = self._restored.step
+                self._attachment.say(f"{self.name}: going on at step {self._restored.step} from {self._restored.path}")
+        return self._restored
 
     def _open_saver(self) -> Saver:
         if self._saver is None:
             place = find_place(self._settings, checkpoints=self._checkpoints, resume=self._resume)
             for note in place.notes:
                 self._attachment.warn(note)
-            self._saver = Saver(place, self._attachment, rank=self._settings.rank, keep=self._keep)
+            self._saver = Saver(place, self._attachment, keep=self._keep)
             self._saver.parts = self._parts
         return self._saver
 
@@ -236,7 +265,7 @@ class Run:
 
     def _mark_finished(self) -> None:
         place = self._saver.place if self._saver else None
-        if place is None or not place.standalone or self._settings.rank != 0:
+        if place is None or not place.standalone or not self._attachment.leads:
             return
         try:
             (place.store.root / place.phase / FINISHED).touch()
@@ -245,7 +274,7 @@ class Run:
 
     # The loop.
 
-    def _loop(self, total: int | None, per_epoch: int | None) -> Iterator[Step]:
+    def _loop(self, total: int | None, per_epoch: int | None) -> Generator[Step, None, None]:
         make = step_type(total=total, per_epoch=per_epoch)
         orders = self._attachment.orders.words[_ORDERS]
         words, doubles = self._attachment.progress.words, self._attachment.progress.doubles
@@ -264,8 +293,8 @@ class Run:
             try:
                 yield make(index)
             except GeneratorExit:
-                # `break`, or an error in the loop's body: only the end of the `with` block can tell.
-                words[_STEP] = at[0] = index + 1
+                # `break`, or an error in the loop's body: only the end of the `with` block can tell. Whether the step's
+                # work was done nobody can: it does not count.
                 words[Word.LOOP] = Loop.LEFT
                 words[Word.STAGE] = ProgramStage.FINISHING
                 raise
@@ -293,7 +322,20 @@ class Run:
         progress[Word.STAGE] = ProgramStage.TRAINING
         progress[Word.LOOP] = Loop.INSIDE
         self._interrupts.install()
+        self._warn_of_silence()
         self._plan(self._at[0])
+
+    def _warn_of_silence(self) -> None:
+        """What would go wrong without anybody noticing."""
+        if self._restored is not None and not self._parts and not self._restore_asked:
+            self._attachment.warn(
+                f"{self.name} goes on at step {self._restored.step}, but nothing of its checkpoint is loaded: call "
+                "run.track(...) or run.saves(...) before the loop, or load what run.restore() gives you"
+            )
+        if self._cadence.counts_epochs and self._per_epoch is None:
+            self._attachment.warn(
+                f"{self.name} is to save by epochs, but nobody knows how long one is: call run.steps(per_epoch=...)"
+            )
 
     def _boundary(self, step: int) -> bool:
         """Between two steps, when something may be due. True: the loop ends here. Leaves by Paused or Killed."""
@@ -342,7 +384,7 @@ class Run:
                 return
             saved = self._save(step, "paused" if level else "the capacity is being reclaimed")
             # A pause has time: it is the ladder that ends it. A reclaimed machine has none.
-            if saved is None and level and not interrupted and self._settings.rank == 0:
+            if saved is None and level and not interrupted and self._attachment.leads:
                 return
         self._attachment.progress[Word.LOOP] = Loop.PAUSED
         raise Paused(EXIT_PAUSED)
@@ -383,6 +425,14 @@ class Run:
         here = start is not None and start.path.parent == saver.place.store.root / saver.place.phase
         if saver.saved_step != step and not (here and step == self._first_step()):
             self._save(step, why)
+
+    def _save_where_left(self) -> None:
+        """After a `break`. What the program saved in that step, or behind it, is the result; else what is there now,
+        even if the step was saved before its work began: that work may be in it."""
+        if self._own_save != self._at[0]:
+            self._save(self._at[0], "the loop was left")
+        elif self._saver is not None and self._saver.saved_step > self._at[0]:
+            self._at[0] = self._attachment.progress[Word.STEP] = self._saver.saved_step
 
     def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> Checkpoint | None:
         metrics = self._attachment.metrics.latest() if self._attachment.metrics else {}
@@ -472,12 +522,24 @@ def _plain(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Values as JSON can carry them; what is neither number, truth value nor text is told as text."""
     plain: dict[str, Any] = {}
     for name, value in summary.items():
-        if value is None or isinstance(value, str | bool | int):
+        if value is None or isinstance(value, str | bool):
             plain[str(name)] = value
             continue
         try:
+            if isinstance(value, int) and abs(value) < 1 << 63:
+                plain[str(name)] = value
+                continue
             number = float(value)
             plain[str(name)] = number if math.isfinite(number) else str(number)
+        except OverflowError:
+            plain[str(name)] = "inf" if value > 0 else "-inf"
         except Exception:
-            plain[str(name)] = str(value)
+            plain[str(name)] = _text_of(value)
     return plain
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:
+        return f"{type(value).__name__} that can't be shown: {error!r}"

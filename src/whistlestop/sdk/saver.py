@@ -27,22 +27,21 @@ class Restored:
 
 
 class Saver:
-    def __init__(self, place: Place, attachment: Attachment, *, rank: int, keep: int) -> None:
+    def __init__(self, place: Place, attachment: Attachment, *, keep: int) -> None:
         self.place = place
         self.parts: dict[str, Part] = {}
         self.saved_step = -1  # of the last checkpoint of this process
         self.failed_at = -math.inf
         self.save_seconds = 0.0
         self._attachment = attachment
-        self._rank = rank
         self._keep = keep
         self._swept = False
 
     def save(
         self, step: int, *, why: str, meta: Mapping[str, Any], files: Mapping[str, Path] | None = None
     ) -> Checkpoint | None:
-        """None if it could not be saved: people are told, training goes on. Only rank 0 saves."""
-        if self._rank != 0:
+        """None if it could not be saved: people are told, training goes on. Only the process that leads saves."""
+        if not self._attachment.leads:
             return None
         progress = self._attachment.progress
         stage = progress[Word.STAGE]
