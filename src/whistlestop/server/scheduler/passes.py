@@ -43,22 +43,31 @@ class Passes:
     # --- settle: facts become states --------------------------------------------------------------------------
 
     def settle(self, run_ids: Sequence[str]) -> None:
-        touched: list[str] = []
-        with self._context.database.write() as connection:
-            for facts in phases.facts(connection, run_ids):
-                try:
-                    changes = decide(facts, self._context.clock())
-                    with connection.begin_nested():
-                        for change in changes:
-                            self._apply(connection, facts, change)
-                except Exception:
-                    log.exception("run %s could not be settled; the others are", facts.id)
-                    continue
-                if changes:
-                    touched.append(facts.id)
+        try:
+            touched = self._settle(run_ids)
+        except Exception:
+            if len(run_ids) <= 1:
+                raise
+            # One run's trouble is not the others': each by itself.
+            log.exception("runs could not be settled together")
+            for run_id in run_ids:
+                with contextlib.suppress(Exception):
+                    self.settle([run_id])
+            return
         for run_id in touched:
             self._context.hub.shown(run_id)
         self._aside.soon("sweep", self._sweep)
+
+    def _settle(self, run_ids: Sequence[str]) -> list[str]:
+        touched: list[str] = []
+        with self._context.database.write() as connection:
+            for facts in phases.facts(connection, run_ids):
+                changes = decide(facts, self._context.clock())
+                for change in changes:
+                    self._apply(connection, facts, change)
+                if changes:
+                    touched.append(facts.id)
+        return touched
 
     def _apply(self, connection: sa.Connection, run: RunFacts, change: PhaseChange | RunChange) -> None:
         now, run_id = self._context.clock(), run.id
@@ -97,7 +106,7 @@ class Passes:
             events.add(connection, run_id, f"run_{change.state.value}", text, at=now)
 
     def _killed(self, connection: sa.Connection, run: Row, now: float) -> None:
-        attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+        attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, []) if run.attempts else []
         cost = views.credits_of(self._context, run, attempts, now)
         saved = f", {cost.saved:.2f} saved" if cost.saved is not None else ""
         asked = iso(run.request_at) if run.request_at else "?"

@@ -250,7 +250,7 @@ def _kill(
             _record(connection, run, "cancel_requested", "its checkpoints go too", actor, now, body.note)
             return True, f"{_named(run)} is being killed; its checkpoints go too"
         return False, f"{_named(run)} is being killed already"
-    attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
+    attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, []) if run.attempts else []
     cost = views.credits_of(context, run, attempts, now)
     runs.ask(
         connection,
