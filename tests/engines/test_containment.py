@@ -38,7 +38,7 @@ def test_what_signals_do_not_end_is_named_within_the_time_given(
     gone = Tree(attempt).end(timeout=0.5)
     assert time.monotonic() - began < 5
     assert [held.pid for held in gone.held] == [process.pid]
-    assert gone.held[0].where
+    assert gone.held[0].why
 
 
 def test_the_mark_alone_finds_an_orphan(marked: tuple[str, "subprocess.Popen[bytes]"]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import msgspec
 import pytest
 from engine_contract import *  # noqa: F403
 from runner_kit import Kit, until
@@ -125,8 +126,6 @@ def test_the_run_outlives_the_server_and_another_one_finds_it(kit: Kit) -> None:
         launch = msgspec.json.decode(sys.stdin.buffer.read(), type=Launch)
         LocalEngine(Path(sys.argv[1])).launch(launch, {})
     """
-    import msgspec
-
     wanted = kit.describe("sleep", "1000")
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(kit.root / "attempts")],
@@ -141,6 +140,28 @@ def test_the_run_outlives_the_server_and_another_one_finds_it(kit: Kit) -> None:
     os.kill(kit.runner_pid(job), signal.SIGHUP)
     os.kill(kit.runner_pid(job), signal.SIGINT)
     assert kit.state(job) is JobState.RUNNING
+
+
+def test_an_exit_code_is_not_lost_where_the_server_ignores_its_children(kit: Kit) -> None:
+    code = """
+        import signal, sys
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        from pathlib import Path
+        import msgspec
+        from whistlestop.engines.local import LocalEngine
+        from whistlestop.wire.launch import Launch
+        launch = msgspec.json.decode(sys.stdin.buffer.read(), type=Launch)
+        LocalEngine(Path(sys.argv[1])).launch(launch, {})
+    """
+    wanted = kit.describe("/bin/sh", "-c", "exit 3")
+    kit.jobs.append(JobId(wanted.attempt_id))
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(kit.root / "attempts")],
+        input=msgspec.json.encode(wanted),
+        check=True,
+        start_new_session=True,
+    )
+    assert kit.ended()["exit_code"] == 3
 
 
 def test_ended_runners_leave_no_zombies(kit: Kit) -> None:

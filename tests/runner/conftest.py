@@ -22,6 +22,11 @@ def kit() -> Iterator[Kit]:
     yield from _kit(walk=False)
 
 
+@pytest.fixture
+def walking() -> Iterator[Kit]:
+    yield from _kit(walk=True)
+
+
 def _kit(*, walk: bool) -> Iterator[Kit]:
     root = Path(tempfile.mkdtemp(prefix="whistle-"))
     made = Kit(root, walk=walk)

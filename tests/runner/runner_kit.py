@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
 import textwrap
 import threading
@@ -12,6 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from websockets.asyncio.server import Request, Response, Server, ServerConnection, serve
 
 from whistlestop.domain.ids import new_id
@@ -228,6 +230,27 @@ class Kit:
 
     def python(self, code: str, **fields: Any) -> JobId:
         return self.launch(sys.executable, "-c", textwrap.dedent(code), **fields)
+
+    def patched(self, patch: str, *command: str, secrets: bytes = b"{}", **fields: Any) -> "subprocess.Popen[bytes]":
+        """A runner of our own, with some code run in it first. It is the last of `jobs`."""
+        wanted = self.describe(*command, **fields)
+        directory = Path(wanted.directory)
+        directory.mkdir(parents=True)
+        (directory / "launch.json").write_bytes(msgspec.json.encode(wanted))
+        arguments = [str(directory), *(["--walk"] if self.walk else [])]
+        start = f"from whistlestop.runner.__main__ import main\nmain({arguments!r})"
+        with (directory / "runner.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", f"{textwrap.dedent(patch)}\n{start}"],
+                stdin=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert process.stdin is not None
+        process.stdin.write(secrets)
+        process.stdin.close()
+        self.jobs.append(JobId(wanted.attempt_id))
+        return process
 
     def state(self, job: JobId) -> JobState:
         return self.engine.poll([job])[job].state

@@ -8,6 +8,7 @@ from typing import NamedTuple
 LAUNCH = "launch.json"
 LOCK = "lock"  # flocked from before the runner's start until its death, whatever it dies of
 BEGAN = "began"  # the runner's pid, start time and cgroup: its first act
+PROGRAM = "program"  # the program's pid and start time, and the boot in which they mean something
 DONE = "done"  # its last act: the server has everything
 RUNNER_LOG = "runner.log"
 
@@ -23,6 +24,30 @@ def read_began(directory: Path) -> Began | None:
         return Began(**json.loads((directory / BEGAN).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+class Started(NamedTuple):
+    """The program: the leader of its own session."""
+
+    pid: int
+    start: int
+
+
+def mark_program(directory: Path, started: Started) -> None:
+    write(directory / PROGRAM, json.dumps({**started._asdict(), "boot": _boot()}).encode())
+
+
+def read_program(directory: Path) -> Started | None:
+    """None also for one from before a reboot: its numbers belong to others by now."""
+    try:
+        known = json.loads((directory / PROGRAM).read_bytes())
+        return Started(int(known["pid"]), int(known["start"])) if known["boot"] == _boot() else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def write(path: Path, data: bytes) -> None:

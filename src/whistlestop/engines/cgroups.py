@@ -125,8 +125,8 @@ def remove(group: Path) -> None:
         group.parent.rmdir()  # the last one puts out the light
 
 
-def oom_kills(group: Path) -> int:
-    """How often the kernel killed for memory in this group; 0 where the memory controller is not ours."""
+def oom_kills(group: Path) -> int | None:
+    """How often the kernel killed for memory in this group; None where the memory controller is not ours."""
     try:
         for line in (group / "memory.events").read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -134,4 +134,4 @@ def oom_kills(group: Path) -> int:
                 return int(count)
     except OSError:
         pass
-    return 0
+    return None

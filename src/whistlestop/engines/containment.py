@@ -10,11 +10,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from whistlestop.channel.layout import ENV_ATTEMPT
 from whistlestop.engines import cgroups, processes
+from whistlestop.engines.attempt_files import Started
 from whistlestop.engines.processes import Handle, Process
 
 FORCE = "WHISTLE_CONTAINMENT"  # "walk": do without cgroups
@@ -23,11 +25,11 @@ _ROUNDS = 100  # of stopping what still forks, before the kill comes anyway
 
 
 class Held(NamedTuple):
-    """A process that SIGKILL does not end: it hangs in the kernel."""
+    """A process that SIGKILL does not end: it hangs in the kernel, or we may not signal it."""
 
     pid: int
     state: str
-    where: str
+    why: str  # "it …"
 
 
 class Gone(NamedTuple):
@@ -39,10 +41,20 @@ class Gone(NamedTuple):
 
 
 class Tree:
-    """The processes of one attempt. `root` is the runner (its descendants belong to it); `group` a cgroup, if any."""
+    """The processes of one attempt. `root` is the runner (its descendants belong to it); `group` a cgroup, if any;
+    `program` the first process, known by its session when the runner is dead and there is no cgroup.
+    """
 
-    def __init__(self, attempt_id: str, *, group: Path | None = None, root: int | None = None) -> None:
+    def __init__(
+        self,
+        attempt_id: str,
+        *,
+        group: Path | None = None,
+        root: int | None = None,
+        program: Started | None = None,
+    ) -> None:
         self.attempt_id = attempt_id
+        self.program = program
         self.group = group
         self.root = root
         self._mark = f"{ENV_ATTEMPT}={attempt_id}".encode()
@@ -63,6 +75,8 @@ class Tree:
         belongs = set(cgroups.members(self.group)) if self.group is not None else set()
         if self.root is not None:
             belongs |= processes.below([self.root], table)
+        if self.program is not None and self.group is None:
+            belongs |= _session(self.program, table)
         belongs |= {pid for pid, process in table.items() if process.alive and processes.marked(pid, self._mark)}
         # What a stray has started is ours too, also when it has covered its own environment.
         belongs |= processes.below(belongs, table)
@@ -100,7 +114,7 @@ class Tree:
             if not living and (self.group is None or not cgroups.populated(self.group)):
                 return Gone(len(ended), time.time())
             if time.monotonic() >= deadline:
-                held = tuple(Held(p.pid, p.state, processes.stuck_in(p.pid)) for p in living)
+                held = tuple(Held(p.pid, p.state, _why_held(p.pid)) for p in living)
                 return Gone(max(0, len(ended) - len(held)), time.time(), held)
             ended |= {process.pid for process in self._kill(deadline)}
 
@@ -129,6 +143,31 @@ class Tree:
         finally:
             for handle in held.values():
                 handle.close()
+
+
+def _session(program: Started, table: Mapping[int, Process]) -> set[int]:
+    """The program and the members of its session, also when the program itself has ended.
+
+    The kernel gives a number away again only when nobody has it as his session: a leader with another start time
+    means that all of ours are gone.
+    """
+    leader = table.get(program.pid)
+    if leader is not None and leader.start != program.start:
+        return set()
+    return {
+        process.pid
+        for process in table.values()
+        if process.session == program.pid
+        and process.start >= program.start
+        and processes.user(process.pid) == os.getuid()
+    }
+
+
+def _why_held(pid: int) -> str:
+    user = processes.user(pid)
+    if os.getuid() not in (0, user):
+        return f"it belongs to the user with the id {user}"
+    return f"it hangs in the kernel ({processes.stuck_in(pid)})"
 
 
 def become_subreaper() -> None:

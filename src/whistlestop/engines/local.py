@@ -16,7 +16,7 @@ import msgspec
 
 from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.engines import processes
-from whistlestop.engines.attempt_files import BEGAN, DONE, LAUNCH, LOCK, RUNNER_LOG, read_began, write
+from whistlestop.engines.attempt_files import BEGAN, DONE, LAUNCH, LOCK, RUNNER_LOG, read_began, read_program, write
 from whistlestop.engines.base import Can, JobId, JobState, JobStatus
 from whistlestop.engines.containment import FORCE, Tree
 from whistlestop.engines.processes import Handle
@@ -26,6 +26,7 @@ _LOCK_FD = 3  # in the runner
 _LOG_LIMIT = 1 << 20
 _PIPE = 1 << 20
 _KEPT = ("WHISTLE_ATTEMPT", "WHISTLE_PREEMPT_GRACE")  # of our own variables; the others may hold secrets
+_CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _PATIENCE, _TRIES = 0.005, 10
 
 
@@ -64,18 +65,21 @@ class LocalEngine:
         directory = self._directory(job)
         began = read_began(directory)
         group = Path(began.group) if began is not None and began.group else None
+        program = read_program(directory)
         runner = self._runner(directory) if self._held(directory) else None
         if runner is None:
-            tree = Tree(job, group=group)
+            tree = Tree(job, group=group, program=program)
             tree.end()
             tree.remove()
             return
         try:
             # Stopped, it can neither start anything nor lose its place as the root of the tree.
             runner.send(signal.SIGSTOP)
-            tree = Tree(job, group=group, root=runner.process.pid)
-            tree.end()
-            runner.send(signal.SIGKILL)
+            tree = Tree(job, group=group, root=runner.process.pid, program=program)
+            try:
+                tree.end()
+            finally:
+                runner.send(signal.SIGKILL)  # whatever went wrong: never left stopped
             runner.wait(10.0)
             tree.remove()
         finally:
@@ -158,7 +162,7 @@ class LocalEngine:
                 file_actions=_places([read_end, log, log, lock]),
                 setsid=True,
                 setsigmask=[],
-                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+                setsigdef=_CATCHABLE,  # an ignored SIGCHLD would lose every exit status
             )
             self._children.add(pid)
             with contextlib.suppress(BrokenPipeError):  # it died: the next poll says so

@@ -61,6 +61,13 @@ def marked(pid: int, mark: bytes) -> bool:
         return False
 
 
+def user(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
 def below(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
     """Every descendant of `roots`, without them."""
     children: dict[int, list[int]] = {}
@@ -100,7 +107,7 @@ class Handle:
     def send(self, number: int) -> bool:
         try:
             signal.pidfd_send_signal(self.fd, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # of another user: whoever counts sees it live on
             return False
         return True
 

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whistlestop.channel.layout import CONTROL_FILE, SIZE
-from whistlestop.engines.attempt_files import LOCK, read_began
+from whistlestop.engines.attempt_files import LOCK, read_began, read_program
 from whistlestop.engines.containment import Reaper, Tree, become_subreaper
 from whistlestop.runner import launching
+from whistlestop.runner.notes import note
 from whistlestop.runner.prepare import CannotStart, Prepared, is_quick, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from whistlestop.channel.control import Control
     from whistlestop.runner.events import Events
     from whistlestop.wire.launch import Launch
@@ -55,11 +58,17 @@ def _hold_lock(directory: Path, arguments: list[str]) -> bool:
 
 
 def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, walk: bool) -> None:
+    if missing := set(launch.secret_names) - set(secrets):
+        # The server died while it handed them over. Without our mark the engine knows nothing of this attempt, and
+        # it is launched again.
+        note(f"secrets are missing: {', '.join(sorted(missing))}")
+        return
     tree = Tree.create(launch.attempt_id, walk=walk)
     launching.mark_began(directory, group=tree.group)
     become_subreaper()
     reaper = Reaper()
     program = Program.fork(tree, reaper)
+    launching.mark_program(directory, program.pid)
     from whistlestop.channel.control import Control
     from whistlestop.runner.events import Events
     from whistlestop.runner.recordfile import RecordFile
@@ -114,7 +123,7 @@ def _go_on(
         secrets=secrets,
         prepared=prepared,
     )
-    asyncio.run(supervisor.run())
+    asyncio.run(_and_exit(supervisor.run()))
 
 
 def _salvage(launch: "Launch", directory: Path) -> None:
@@ -125,8 +134,14 @@ def _salvage(launch: "Launch", directory: Path) -> None:
     began = read_began(directory)
     group = Path(began.group) if began is not None and began.group else None
     launching.mark_began(directory, group=group)
-    tree = Tree(launch.attempt_id, group=group, root=os.getpid())
-    asyncio.run(salvage(launch, tree))
+    tree = Tree(launch.attempt_id, group=group, root=os.getpid(), program=read_program(directory))
+    asyncio.run(_and_exit(salvage(launch, tree)))
+
+
+async def _and_exit(work: "Coroutine[None, None, None]") -> None:
+    """asyncio would wait for its threads, and one that reads from a dead disk never ends."""
+    await work
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from whistlestop.engines import processes
+from whistlestop.engines import attempt_files, processes
 from whistlestop.engines.attempt_files import BEGAN, LAUNCH, write
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ def read_secrets() -> dict[str, str]:
     os.dup2(null, 0)
     os.close(null)
     return dict(json.loads(data)) if data else {}
+
+
+def mark_program(directory: Path, pid: int) -> None:
+    """Who the program is: where there is no cgroup, all that is left to find it by when we are dead."""
+    process = processes.read(pid)
+    if process is not None:
+        attempt_files.mark_program(directory, attempt_files.Started(pid, process.start))
 
 
 def mark_began(directory: Path, *, group: Path | None) -> None:

@@ -16,7 +16,7 @@ from whistlestop.engines.containment import Reaper, Tree
 NOT_STARTED = 127
 _ASIDE = 100
 _PIPE = 1 << 20  # a program that prints in bursts is not held up by our reading
-_RESTORED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
+_RESTORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class NotStarted(Exception):
@@ -69,7 +69,7 @@ class Program:
             return False  # reaped: the number may belong to others by now
         try:
             os.killpg(self.pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # gone, or of another user: the ladder goes on
             return False
         return True
 

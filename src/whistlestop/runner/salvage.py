@@ -70,15 +70,22 @@ def _ended_at(runner: RecordFile) -> int | None:
 
 
 async def _end_tree(tree: Tree, events: Events) -> Gone:
-    total = 0
+    total, said = 0, set[int]()
     while True:
-        gone = await asyncio.to_thread(tree.end, PROOF_SECONDS)
+        try:
+            gone = await asyncio.to_thread(tree.end, PROOF_SECONDS)
+        except Exception as error:
+            note(f"salvage: ending the tree: {error!r}")
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
         total += gone.ended
         if not gone.held:
             tree.remove()
             return gone._replace(ended=total)
-        pids = ", ".join(str(held.pid) for held in gone.held)
-        events.tell("notice", f"Processes {pids} can't be ended: they hang in the kernel ({gone.held[0].where}).")
+        for held in gone.held:
+            if held.pid not in said:
+                said.add(held.pid)
+                events.tell("notice", f"Process {held.pid} can't be ended: {held.why}.", pid=held.pid)
         await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -27,7 +27,7 @@ from whistlestop.runner.ladder import Times
 from whistlestop.runner.lines import Secrets
 from whistlestop.runner.link import Link
 from whistlestop.runner.logs import Capture, LogBook
-from whistlestop.runner.memory import oom_kills
+from whistlestop.runner.memory import Witness
 from whistlestop.runner.notes import note, noted
 from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
@@ -70,7 +70,7 @@ class Supervisor:
         self._killing: asyncio.Task[Gone] | None = None
         self._exited = asyncio.Event()
         self._cancelled = threading.Event()  # ends preparing
-        self._preempted = self._unwanted = self._over = False
+        self._preempted = self._unwanted = self._over = self._out_of_memory = False
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Supervisor:
             slots=self._launch.slots,
             step=lambda: self._control[Word.STEP],
         )
-        self._oom_before = oom_kills(self._tree.group)
+        self._memory = Witness(self._tree.group)
         self._loop.add_signal_handler(signal.SIGTERM, self._on_preempted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
@@ -220,6 +220,8 @@ class Supervisor:
         if self._killing is None and not self._over:
             self._killed = self._tree.kill_at_once()
             self._killing = asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
+            # What hangs in the kernel may never exit: then its end is waited for in words.
+            self._killing.add_done_callback(lambda _: self._exited.set())
 
     async def _tick(self) -> None:
         said = ""
@@ -243,9 +245,10 @@ class Supervisor:
 
     async def _finish(self, cannot: CannotStart | None) -> None:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
-        status = self._program.status() if cannot is None else None
         self._climber.ended()
         gone = await self._prove_gone(started=cannot is None)
+        self._loop.remove_reader(self._program.pidfd)
+        status = self._program.status() if cannot is None else None
         self._over = True
         with noted("settling"):
             await asyncio.to_thread(self._settle, cannot is None)
@@ -269,7 +272,13 @@ class Supervisor:
         killed, ended = self._killing is not None, 0
         while True:
             proving = self._killing or asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
-            gone = await proving
+            try:
+                gone = await proving
+            except Exception as error:  # nothing is proven: look again
+                note(f"ending the tree: {error!r}")
+                self._killing = None
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
             ended += gone.ended
             self._reaper.reap()
             if not gone.held:
@@ -278,13 +287,14 @@ class Supervisor:
             for held in gone.held:
                 if held.pid not in said:
                     said.add(held.pid)
-                    self._tell("notice", f"Process {held.pid} can't be ended: it hangs in the kernel ({held.where}). "
+                    self._tell("notice", f"Process {held.pid} can't be ended: {held.why}. "
                                "Its slots stay taken until it lets go.", pid=held.pid)  # fmt: skip
             await asyncio.sleep(RETRY_SECONDS)
         if killed:
             self._book.say(f"killed: {max(self._killed, ended)} processes ended, proven gone")
         elif ended and started:
             self._tell("leftovers", f"{ended} processes outlived the program and were ended.", count=ended)
+        self._out_of_memory = self._memory.saw_kill()
         self._tree.remove()
         return gone
 
@@ -310,7 +320,7 @@ class Supervisor:
             attached=bool(control[Word.ATTACHED]),
             saved=self._keeper.saved_step is not None,
             preempted=self._preempted,
-            out_of_memory=oom_kills(self._tree.group) > self._oom_before,
+            out_of_memory=self._out_of_memory,
             time_limit=self._climber.own_limit,
             task=self._launch.kind == "task",
         )
