@@ -80,6 +80,20 @@ def test_a_program_that_saves_and_then_breaks_keeps_what_it_saved(attached: Chan
     assert attached.control[Word.STEP] == 5
 
 
+def test_what_was_saved_before_the_loop_is_not_taken_for_the_result_of_a_break(attached: Channel) -> None:
+    with whistlestop.run() as run:
+        run.save()
+        for _ in run.steps(10):
+            break
+    assert [(each.step, each.revision) for each in attached.store.list("train")] == [(0, 1), (0, 0)]
+
+
+def test_an_iterator_that_was_not_begun_is_left_alone(alone: Path) -> None:
+    with whistlestop.run("demo") as run:
+        steps = run.steps(3)
+    assert list(steps) == [0, 1, 2]
+
+
 def test_a_loader_that_ends_first_leaves_only_finished_steps(attached: Channel) -> None:
     with whistlestop.run() as run:
         for _ in zip(run.steps(), range(10), strict=False):

@@ -220,8 +220,8 @@ def test_misuse_is_told_before_the_loop(alone: Path) -> None:
 
 def test_time_decides_when_to_save(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("whistlestop.sdk.run._time", lambda: clock[0])
-    monkeypatch.setattr("whistlestop.sdk.run.time.time", lambda: clock[0])
+    monkeypatch.setattr("whistlestop.sdk.training._time", lambda: clock[0])
+    monkeypatch.setattr("whistlestop.sdk.training.time.time", lambda: clock[0])
     with whistlestop.run("demo", every="1 minute", keep=10) as run:
         for _ in run.steps(10):
             clock[0] += 25.0
