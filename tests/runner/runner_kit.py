@@ -278,7 +278,8 @@ class Kit:
             until(lambda: self.state(job) is JobState.ENDED, f"{job} to be done")
         except AssertionError as error:
             said = (self.directory(job) / "runner.log").read_text()
-            raise AssertionError(f"{error}: {self.peer.kinds()}, runner.log: {said}") from None
+            tails = {name: (self.directory(job) / name).read_bytes()[-500:] for name in ("runner", "logs")}
+            raise AssertionError(f"{error}: {self.alive(job)} live, {tails}, runner.log: {said}") from None
 
     def close_jobs(self) -> None:
         for job in self.jobs:

@@ -41,6 +41,8 @@ TABLE = [
     (R.STOPPED, Ending(0, stop=FINISH, rung=Rung.FLAG, time_limit=True)),
     (R.STOP_UNANSWERED, Ending(None, NINE, stop=FINISH, rung=Rung.KILL)),
     (R.STOP_UNANSWERED, Ending(130, attached=True, stop=FINISH, rung=Rung.INTERRUPT)),
+    (R.STOP_UNANSWERED, Ending(130, imported=True, stop=FINISH, rung=Rung.INTERRUPT)),
+    (R.STOPPED, Ending(130, imported=True, stop=FINISH, rung=Rung.INTERRUPT, saved=True)),
     (R.TIME_LIMIT, Ending(130, stop=FINISH, rung=Rung.INTERRUPT, time_limit=True, task=True)),
     (R.TIME_LIMIT, Ending(0, stop=FINISH, rung=Rung.TERMINATE, time_limit=True, task=True)),
     (R.PAUSED, Ending(75, attached=True, loop=Loop.PAUSED, stop=PAUSE, rung=Rung.FLAG)),

@@ -10,6 +10,7 @@ from runner_kit import Kit, until
 from whistlestop.channel.journal import parse
 from whistlestop.channel.layout import Kind
 from whistlestop.engines.base import JobState
+from whistlestop.runner import link
 from whistlestop.runner.link import Link
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
@@ -141,8 +142,8 @@ def test_a_sender_that_fails_is_not_silent(kit: Kit) -> None:
         return Progress(at=1.0, stage="training")
 
     async def talk() -> None:
-        link = Link(launch, streams, on_order=lambda _: None, on_unwanted=lambda _: None, progress=progress)
-        running = asyncio.create_task(link.run())
+        one = Link(launch, streams, on_order=lambda _: None, on_unwanted=lambda _: None, progress=progress)
+        running = asyncio.create_task(one.run())
         async with asyncio.timeout(20):
             while not kit.peer.progress:
                 await asyncio.sleep(0.005)
@@ -151,6 +152,27 @@ def test_a_sender_that_fails_is_not_silent(kit: Kit) -> None:
 
     asyncio.run(talk())
     assert len(kit.peer.hellos) == 3
+
+
+def test_a_wait_does_not_swallow_a_cancellation_that_comes_with_its_event() -> None:
+    async def race() -> bool:
+        event = asyncio.Event()
+
+        async def sender() -> None:
+            while True:
+                await link._wait(event, 60.0)
+                event.clear()
+
+        sending = asyncio.create_task(sender())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        event.set()
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait({sending}, timeout=5.0)
+        return sending.cancelled()
+
+    assert asyncio.run(race())
 
 
 def test_progress_comes_with_a_first_word_and_a_stage(kit: Kit) -> None:

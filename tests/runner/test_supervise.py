@@ -95,6 +95,40 @@ def test_a_program_without_the_sdk_is_stopped_by_signals(kit: Kit) -> None:
     assert "interrupted" in kit.peer.texts()
 
 
+def test_a_slow_import_of_the_sdk_is_not_interrupted(kit: Kit) -> None:
+    code = """
+        import os, time
+        from pathlib import Path
+        from whistlestop.channel.control import Control
+        from whistlestop.channel.layout import Word
+        control = Control.open(Path(os.environ["WHISTLE_CHANNEL"]) / "control")
+        control[Word.IMPORTED] = 1
+        print("importing")
+        while not os.path.exists("imported"): time.sleep(0.001)
+        control[Word.ATTACHED] = 1
+    """
+    kit.python(code, ladder={"attach": 0.0})
+    until(lambda: "importing" in kit.peer.texts(), "the program")
+    kit.peer.send(FINISH)
+    until(lambda: rungs(kit), "the ladder")
+    (kit.work / "imported").touch()
+    assert kit.ended()["reason"] == "stopped"
+    assert rungs(kit) == ["flag"]
+
+
+def test_a_damaged_journal_is_told_of_once(kit: Kit) -> None:
+    kit.python("""
+        import os, time
+        open(os.environ["WHISTLE_CHANNEL"] + "/metrics-7.000000.journal", "wb").write(b"nonsense" * 10)
+        time.sleep(1000)
+    """)
+    notice = until(lambda: [event for event in kit.peer.events() if event.kind == "notice"], "words")[0]
+    assert "metrics-7" in notice.text
+    kit.peer.send(KILL)
+    kit.ended()
+    assert kit.peer.kinds().count("notice") == 1
+
+
 def test_a_program_that_answers_nothing_climbs_to_the_top(kit: Kit) -> None:
     ignore = "for n in (2, 15): signal.signal(n, signal.SIG_IGN)"
     kit.python(

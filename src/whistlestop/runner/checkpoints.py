@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
+from whistlestop.blobs.manifest import MANIFEST
 from whistlestop.blobs.retention import removable
+from whistlestop.runner.verified import Verified
 
 Tell = Callable[..., None]
 
@@ -26,6 +28,9 @@ class CheckpointKeeper:
         self._keep = keep
         self.protected = set(protected)
         self._tell = tell
+        self._left = False
+        self._read_before = Verified(store.root / phase)
+        self._kept_on: set[str] = set()  # could not be removed, and that was said
         self._seen: set[Path] = set()
         self._verified: dict[str, Checkpoint] = {}
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
@@ -52,14 +57,17 @@ class CheckpointKeeper:
         for checkpoint in reversed(self._store.list(self._phase)):
             self.announce(str(checkpoint.path))
 
-    def finish(self) -> None:
-        """Returns when all that is on disk has been judged."""
-        self.scan()
+    def finish(self, patience: float | None = None) -> None:
+        """Returns when all that is on disk has been judged, or after `patience` seconds: a kill does not wait for
+        hashing, and whoever comes next finds the rest. Nothing is told after it."""
+        if patience is None:
+            self.scan()
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(patience)
+        self._left = True
 
     def _run(self) -> None:
-        while (path := self._queue.get()) is not None:
+        while (path := self._queue.get()) is not None and not self._left:
             try:
                 self._judge(path)
             except Exception as error:  # the path and the manifest are the program's: anything may stand there
@@ -68,12 +76,16 @@ class CheckpointKeeper:
     def _judge(self, path: Path) -> None:
         try:
             checkpoint = self._store.load(path)
-            self._store.verify(checkpoint)
+            if not self._read_before.holds(checkpoint):
+                self._store.verify(checkpoint)
+                self._read_before.remember(checkpoint)
         except Damaged as error:
             if path.exists():  # retention of the program's own may have been quicker
                 self._tell(
                     "checkpoint_set_aside", f"A checkpoint is damaged: {error.text}", path=str(path), why=error.text
                 )
+            return
+        if self._left:
             return
         self._verified[checkpoint.id] = checkpoint
         self._tell("checkpoint", f"Checkpoint of step {checkpoint.step} is verified.", **_describe(checkpoint))
@@ -81,9 +93,7 @@ class CheckpointKeeper:
 
     def _retain(self) -> None:
         gone = removable(list(self._verified.values()), keep=self._keep, protected=self.protected)
-        for checkpoint in gone:
-            self._store.remove(checkpoint)
-            del self._verified[checkpoint.id]
+        gone = [checkpoint for checkpoint in gone if self._remove(checkpoint)]
         if gone:
             steps = ", ".join(str(each.step) for each in gone)
             self._tell(
@@ -91,6 +101,21 @@ class CheckpointKeeper:
                 f"Older checkpoints were removed (steps {steps}); {self._keep} are kept.",
                 ids=[each.id for each in gone],
             )
+
+    def _remove(self, checkpoint: Checkpoint) -> bool:
+        """True when it counts no more. One that resists must not keep the others."""
+        try:
+            self._store.remove(checkpoint)
+        except OSError as error:
+            left = (checkpoint.path / MANIFEST).exists()
+            if checkpoint.id not in self._kept_on:
+                self._kept_on.add(checkpoint.id)
+                self._tell("notice", f"Checkpoint {checkpoint.path} could not be removed: {error}. "
+                           "Check the permissions of its directories.")  # fmt: skip
+            if left:
+                return False
+        del self._verified[checkpoint.id]
+        return True
 
 
 def _describe(checkpoint: Checkpoint) -> dict[str, Any]:

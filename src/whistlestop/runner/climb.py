@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from whistlestop.channel.layout import Word
 from whistlestop.domain.stops import Rung, Stop
 from whistlestop.runner.ladder import SIGNALS, Situation, Times, following
+from whistlestop.runner.progress import imported
 from whistlestop.wire.frames import Order
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Climber:
             self._program.signal(_SENDS[rung])
         coming = following(self._situation(), self._times)
         text = _SAYS[rung]
-        if rung is Rung.FLAG and not self._control[Word.ATTACHED]:
+        if rung is Rung.FLAG and not imported(self._control):
             text = "The program does not use the SDK, or has not come to it yet."
         data: dict[str, Any] = {"rung": rung.value, "next_rung": None, "next_in_s": None}
         if coming is not None:
@@ -131,7 +132,8 @@ class Climber:
             stop=self.stop,
             ordered_at=self._ordered_at,
             started_at=self._started_at,
-            attached=bool(self._control[Word.ATTACHED]),
+            # A slow import must not be shot: once it is through, the loop sees the flag before its first step.
+            attached=imported(self._control),
             saving=bool(self._control[Word.SAVING]),
             task=self._task,
             rung=self.rung,

@@ -22,6 +22,7 @@ class Ending:
     rung: Rung | None = None  # how far the ladder went
     loop: Loop = Loop.NONE
     attached: bool = False
+    imported: bool = False  # the SDK was on its way in
     saved: bool = False  # a checkpoint of this phase is committed
     preempted: bool = False  # the capacity gave notice
     out_of_memory: bool = False  # the kernel killed for memory while the program ran
@@ -59,7 +60,7 @@ def _stopped(end: Ending) -> EndReason:
     if end.rung not in _SIGNALLED:
         return _by_itself(end)
     # Without the SDK the signals are the stop; with it, or at SIGKILL, only a checkpoint makes a result.
-    if end.saved or (not end.attached and end.rung is not Rung.KILL):
+    if end.saved or (not (end.attached or end.imported) and end.rung is not Rung.KILL):
         return EndReason.STOPPED
     return EndReason.STOP_UNANSWERED
 

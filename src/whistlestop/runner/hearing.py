@@ -28,9 +28,9 @@ class Hearing:
         self._looks = 0
         self.stop_reasons: list[dict[str, Any]] = []
 
-    def listen(self) -> None:
-        """Everything told since the last time."""
-        if self._looks % 10 == 0 or not self._readers:
+    def listen(self, *, last: bool = False) -> None:
+        """Everything told since the last time. New journals are looked for now and then, and the last time."""
+        if last or self._looks % (20 if self._readers else 5) == 0:
             self._discover()
         self._looks += 1
         for prefix, (reader, offset) in list(self._readers.items()):

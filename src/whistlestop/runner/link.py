@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GONE_HTTP, GONE_CLOSE = 410, 4410  # the only answers that mean: this attempt is not wanted any more
 FIRST_DELAY, LAST_DELAY = 0.1, 5.0
 LOOK_EVERY = 0.1  # journals have no wake-up
-DISCOVER_EVERY = 2.0
+DISCOVER_FIRST, DISCOVER_EVERY = 0.5, 2.0  # before and after the program's first journal
 LONG_SESSION = 10.0  # a connection that lasted this long was a good one
 FRUITLESS, PATIENCE = 3, 20.0  # connections, or seconds of one, in which the server took nothing of what we have
 PROGRESS_EVERY, HEARTBEAT_EVERY = 0.2, 10.0
@@ -90,10 +90,7 @@ class Link:
         self.kick()
         while not self.unwanted and not self._streams.all_safe():
             self._acked.clear()
-            try:
-                await asyncio.wait_for(self._acked.wait(), 1.0)
-            except TimeoutError:
-                continue
+            await _wait(self._acked, 1.0)
 
     async def _session(self) -> None:
         headers = {"Authorization": f"Bearer {self._launch.token}"}
@@ -130,7 +127,8 @@ class Link:
     async def _talk(self, connection: ClientConnection) -> None:
         hello = Hello(self._launch.attempt_id, PROTOCOL, socket.gethostname(), os.getpid())
         await connection.send(encode(hello))
-        welcome = decode_down(_bytes(await asyncio.wait_for(connection.recv(), _ANSWER_TIMEOUT)))
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
+            welcome = decode_down(_bytes(await connection.recv()))
         if isinstance(welcome, Bye):
             raise Unwanted(welcome.text)
         if not isinstance(welcome, Welcome):
@@ -178,8 +176,9 @@ class Link:
         shown_at = looked_at = 0.0
         while True:
             now = time.monotonic()
-            if now - looked_at >= DISCOVER_EVERY:
+            if now - looked_at >= (DISCOVER_EVERY if self._streams.has_program() else DISCOVER_FIRST):
                 self._streams.discover()
+                self._streams.trim()
                 looked_at = now
             if now - max(self._advanced_at, self._streams.held_since) > PATIENCE:
                 self._streams.let_go()
@@ -190,10 +189,7 @@ class Link:
                 shown, shown_at = progress, now
             if not await self._ship(connection):
                 self._work.clear()
-                try:
-                    await asyncio.wait_for(self._work.wait(), LOOK_EVERY)
-                except TimeoutError:
-                    continue
+                await _wait(self._work, LOOK_EVERY)
 
     async def _ship(self, connection: ClientConnection) -> bool:
         """One chunk of each stream. False when there was nothing to ship."""
@@ -204,6 +200,16 @@ class Link:
                 await connection.send(encode(Data(stream.name, offset, data)))
                 shipped = True
         return shipped
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until it is set, or for so long. Not by wait_for: before Python 3.12 it loses a cancellation that comes
+    together with the event, and whoever cancelled us would wait for ever."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 def _bytes(message: str | bytes) -> bytes:

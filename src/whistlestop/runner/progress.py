@@ -44,6 +44,11 @@ def loop(control: Control) -> Loop:
         return Loop.NONE
 
 
+def imported(control: Control) -> bool:
+    """The SDK is being loaded, or is in: the loop is going to look at the flag."""
+    return bool(control[Word.ATTACHED] or control[Word.IMPORTED])
+
+
 def last_words(control: Control) -> dict[str, Any]:
     """What `ended` says of the loop."""
     return {

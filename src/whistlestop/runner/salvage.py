@@ -9,9 +9,10 @@ import msgspec
 
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control, ControlUnusable
-from whistlestop.channel.layout import CONTROL_FILE
+from whistlestop.channel.layout import CONTROL_FILE, Word
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.states import Stage
+from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
 from whistlestop.runner.checkpoints import CheckpointKeeper
@@ -23,7 +24,7 @@ from whistlestop.runner.notes import note, noted
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
-from whistlestop.runner.supervise import PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
+from whistlestop.runner.supervise import KILL_PATIENCE, PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
 from whistlestop.wire.frames import Order, Progress, decode_event
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         keeper.start()
         hearing.listen()
     with noted("salvage: checkpoints"):
-        keeper.finish()
+        killed = control is not None and control[Word.STOP_LEVEL] >= Stop.KILL
+        keeper.finish(KILL_PATIENCE if killed else None)
     words = f"the runner died without a word; {gone.ended} processes were found and ended"
     known: dict[str, Any] = (
         progress.last_words(control)

@@ -1,18 +1,23 @@
 """What has to reach the server, stream by stream: how far it was sent, and how far it is safe there."""
 
+import itertools
 import os
 import re
+import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from whistlestop.channel.journal import JournalDamaged, JournalReader
+from whistlestop.channel.layout import SEGMENT_HEADER, SEGMENT_SIZE
+from whistlestop.channel.segments import segment_numbers, segment_path
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 
 CHUNK = 512 << 10
 WINDOW = 4 << 20  # sent and not acknowledged, per stream
+_OURS = ("logs", "runner", "metrics-sys")
 _JOURNAL = re.compile(r"((?:metrics|events)-\w+)\.\d{6,}\.journal")
 
 
@@ -85,6 +90,7 @@ class Streams:
         self._held_from: int | None = None
         self.held_since = 0.0
         self._runner_last = True
+        self._trimmed: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
         self._streams = {"logs": Stream("logs", _File(logs)), "runner": Stream("runner", _File(runner))}
 
@@ -100,6 +106,10 @@ class Streams:
                 stream.resume(self._offsets.get(match[1], 0))
                 self._streams[match[1]] = stream
         return self.all()
+
+    def has_program(self) -> bool:
+        """Whether the program has written something already."""
+        return any(name not in _OURS for name in self._streams)
 
     def hold_back(self, place: int) -> None:
         """What the `runner` file has from here on, the end, is sent when everything else is safe at the server."""
@@ -118,6 +128,13 @@ class Streams:
 
     def _others_safe(self) -> bool:
         return all(stream.safe() for look in (self.all, self.discover) for stream in look() if stream.name != "runner")
+
+    def trim(self) -> None:
+        """Delete the segments of metrics that the server has. Events stay: a salvager hears them again."""
+        for stream in self._streams.values():
+            if stream.name.startswith("metrics-") and stream.acked - self._trimmed.get(stream.name, 0) >= SEGMENT_SIZE:
+                self._trimmed[stream.name] = stream.acked
+                _trim(self._directory, stream.name, stream.acked)
 
     def all(self) -> list[Stream]:
         # The runner's own words last: `ended` must find everything else at the server already.
@@ -145,6 +162,19 @@ class Streams:
 
     def troubles(self) -> list[str]:
         return [stream.trouble for stream in self._streams.values() if stream.trouble is not None]
+
+
+def _trim(directory: Path, prefix: str, acked: int) -> None:
+    numbers = segment_numbers(directory, prefix)
+    for number, following in itertools.pairwise(numbers):
+        try:
+            with segment_path(directory, prefix, following).open("rb") as file:
+                _, first = struct.unpack("<QQ", file.read(SEGMENT_HEADER))
+            if first > acked:
+                return
+            segment_path(directory, prefix, number).unlink()
+        except (OSError, struct.error):
+            return
 
 
 class _File:

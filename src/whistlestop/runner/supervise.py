@@ -44,6 +44,7 @@ TICK = 0.1
 DRAIN_SECONDS = 2.0
 PROOF_SECONDS = 10.0  # for one try; what hangs in the kernel is tried again for as long as it takes
 RETRY_SECONDS = 5.0
+KILL_PATIENCE = 0.2  # for a checkpoint that is being read back
 
 
 class Supervisor:
@@ -66,11 +67,12 @@ class Supervisor:
         self._hide = Secrets(secrets.values())
         self._prepared = prepared
         self._events = events
+        self._troubles: set[str] = set()  # damaged journals that were told of
         self._killed = 0  # processes that our kill ended
         self._killing: asyncio.Task[Gone] | None = None
         self._exited = asyncio.Event()
         self._cancelled = threading.Event()  # ends preparing
-        self._preempted = self._unwanted = self._over = self._out_of_memory = False
+        self._preempted = self._unwanted = self._over = self._out_of_memory = self._told_end = False
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
 
     async def run(self) -> None:
@@ -242,6 +244,9 @@ class Supervisor:
                 self._tell(kind, _MOMENTS[kind])
                 self._climber.go_on()
         self._hearing.listen()
+        for trouble in set(self._streams.troubles()) - self._troubles:
+            self._troubles.add(trouble)
+            self._tell("notice", f"What comes behind a damaged place in a journal is lost: {trouble}.")
 
     async def _finish(self, cannot: CannotStart | None) -> None:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
@@ -253,10 +258,11 @@ class Supervisor:
         with noted("settling"):
             await asyncio.to_thread(self._settle, cannot is None)
         with noted("the last words"):
-            self._hearing.listen()
+            self._hearing.listen(last=True)
         if self._book.dropped_lines:
             self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
                        lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
+        self._told_end = True
         self._streams.hold_back(self._events.file.end)
         try:
             self._tell_end(status, cannot, gone)
@@ -306,7 +312,8 @@ class Supervisor:
         if not self._capture.stop(DRAIN_SECONDS):
             self._book.say("somebody outside of the run still holds its output open; the rest was not waited for")
         self._book.close()
-        self._keeper.finish()
+        killed = self._climber.stop is Stop.KILL or self._unwanted
+        self._keeper.finish(KILL_PATIENCE if killed else None)
 
     def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
         control = self._control
@@ -318,6 +325,7 @@ class Supervisor:
             rung=self._climber.rung,
             loop=progress.loop(control),
             attached=bool(control[Word.ATTACHED]),
+            imported=progress.imported(control),
             saved=self._keeper.saved_step is not None,
             preempted=self._preempted,
             out_of_memory=self._out_of_memory,
@@ -371,7 +379,8 @@ class Supervisor:
 
         def tell() -> None:
             try:
-                self._tell(kind, text, **data)
+                if not self._told_end:  # nothing may come behind it
+                    self._tell(kind, text, **data)
             finally:
                 done.set()
 
