@@ -391,6 +391,18 @@ def test_early_segments_that_are_gone_are_no_loss_to_who_has_read_them(tmp_path:
     reader.close()
 
 
+@pytest.mark.parametrize("content", [b"", b"short", b"not a segment at all, but long enough"])
+def test_a_damaged_first_segment_is_not_skipped(tmp_path: Path, content: bytes) -> None:
+    first = shipped_and_deleted(tmp_path, leave=3)
+    segment_path(tmp_path, "metrics-0", first).write_bytes(content)
+    for ask in (JournalReader.start, JournalReader.end, lambda reader: list(reader.records())):
+        with pytest.raises(JournalDamaged, match="not a journal segment"):
+            ask(JournalReader(tmp_path, "metrics-0"))
+    writer = JournalWriter(tmp_path, "metrics-0")
+    writer.event({"n": 1})
+    assert (writer.damaged, writer.dropped) == (True, 1)
+
+
 def test_a_writer_goes_on_behind_segments_that_are_gone(tmp_path: Path) -> None:
     shipped_and_deleted(tmp_path, leave=1)
     before = segment_numbers(tmp_path, "metrics-0")

@@ -44,13 +44,15 @@ class JournalReader:
     def start(self) -> int:
         """The offset of the first record that is still there: early segments may have been shipped and deleted."""
         for number in segment_numbers(self._directory, self._prefix):
+            path = segment_path(self._directory, self._prefix, number)
             try:
-                with open(segment_path(self._directory, self._prefix, number), "rb") as file:
-                    magic, first = struct.unpack("<QQ", file.read(SEGMENT_HEADER))
-            except (FileNotFoundError, struct.error):  # deleted just now, or damaged: reading it says so
+                with open(path, "rb") as file:
+                    head = file.read(SEGMENT_HEADER)
+            except FileNotFoundError:  # deleted just now
                 continue
-            if magic == SEGMENT_MAGIC:
-                return int(first)
+            if len(head) < SEGMENT_HEADER or struct.unpack("<QQ", head)[0] != SEGMENT_MAGIC:
+                raise JournalDamaged(f"{path} is not a journal segment")
+            return int(struct.unpack("<QQ", head)[1])
         return 0
 
     def end(self) -> int:
