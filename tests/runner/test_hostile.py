@@ -12,7 +12,6 @@ from whistlestop.wire.frames import Order
 HEAD = """
 import json, os, sys, time
 from pathlib import Path
-from whistlestop.blobs import manifest
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
@@ -49,7 +48,8 @@ tell({"kind": "checkpoint", "dir": str(writer.path)})
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_nonsense_from_the_program_does_not_keep_the_end_from_being_told(kit: Kit, nonsense: str) -> None:
     job = kit.python(HEAD + NONSENSE[nonsense] + "\nprint('up')\nsys.exit(3)")
-    assert kit.ended()["reason"] == "code_raised"
+    ended = kit.ended()
+    assert (ended["reason"], ended["exit_code"]) == ("code_raised", 3)
     kit.wait_done(job)
     assert "attached" in kit.peer.kinds()
 

@@ -8,6 +8,7 @@ import pytest
 from runner_kit import Kit, until
 
 from whistlestop.engines import processes
+from whistlestop.engines.attempt_files import Started
 from whistlestop.engines.base import JobState
 from whistlestop.engines.containment import Tree
 from whistlestop.runner import memory
@@ -87,8 +88,6 @@ def test_a_hidden_program_is_found_after_the_death_of_its_runner(walking: Kit) -
 
 
 def test_a_session_whose_number_was_given_away_again_is_somebody_else() -> None:
-    from whistlestop.engines.attempt_files import Started
-
     own = processes.read(os.getsid(0)) or processes.read(os.getpid())
     assert own is not None
     assert Tree("a-none", program=Started(own.pid, own.start - 1)).living() == []
