@@ -1,11 +1,13 @@
 """Text and data from programs, made storable: whatever they wrote, it must not stop their run from being told of."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 MOST_TEXT = 4000
 MOST_NAME = 500  # a metric's name is part of a key, and PostgreSQL's keys have a limit
 DEPTH = 8
+SHORTEST_SECRET = 4  # shorter ones would blank out ordinary words
 _BIG = 2**63
 
 
@@ -36,3 +38,17 @@ def data(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, list | tuple):
         return [data(item, depth - 1) for item in value[:1000]]
     return text(value)
+
+
+def masked(value: Any, secrets: Sequence[str]) -> Any:
+    """Cleaned data without these words in it."""
+    if isinstance(value, str):
+        for secret in secrets:
+            if len(secret) >= SHORTEST_SECRET:
+                value = value.replace(secret, "***")
+        return value
+    if isinstance(value, dict):
+        return {masked(key, secrets): masked(item, secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item, secrets) for item in value]
+    return value

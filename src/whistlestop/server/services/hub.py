@@ -103,7 +103,8 @@ class Waiter:
     async def wait(self, timeout: float | None = None) -> bool:
         """False after `timeout` seconds without a change."""
         try:
-            await asyncio.wait_for(self._event.wait(), timeout)
+            async with asyncio.timeout(timeout):  # wait_for can swallow a cancellation in Python 3.11
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()

@@ -16,8 +16,10 @@ from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import cleaning, runner_events
 from whistlestop.server.services.context import Context
-from whistlestop.server.store import checkpoints, events, logs, metrics, phases, runs, streams
+from whistlestop.server.services.specs import spec_of
+from whistlestop.server.store import admin, checkpoints, events, logs, metrics, phases, runs, streams
 from whistlestop.wire.frames import Data, LogLine, Order, Progress, decode_line, pack_record, split_records
+from whistlestop.wire.spec import Secret
 
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
@@ -229,9 +231,18 @@ def _series(stream: str, name: str) -> str:
 
 
 def _sdk_events(context: Context, connection: sa.Connection, attempt: Row, data: bytes) -> tuple[int, int]:
-    count = 0
+    count, hidden = 0, _secrets(context, connection, attempt)
     for record in parse(data):
         count += 1
         if record.kind == Kind.EVENT:
-            runner_events.from_program(context, connection, attempt, record.event())
+            said = cleaning.masked(cleaning.data(record.event()), hidden)
+            runner_events.from_program(context, connection, attempt, said)
     return len(data), count
+
+
+def _secrets(context: Context, connection: sa.Connection, attempt: Row) -> list[str]:
+    """What the program was given in confidence, and may have said aloud."""
+    run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
+    env = spec_of(run.spec).phase(phase.name).env
+    sealed = admin.find_secrets(connection, {value.name for value in env.values() if isinstance(value, Secret)})
+    return [context.vault.unseal(name, data) for name, data in sealed.items()]

@@ -63,7 +63,6 @@ def _clean(said: RunnerEvent) -> RunnerEvent:
 
 def from_program(context: Context, connection: sa.Connection, attempt: Row, said: Mapping[str, Any]) -> None:
     """What the SDK tells in words. Checkpoints are not taken from here: the runner reports those it has verified."""
-    said = cleaning.data(dict(said))
     kind = str(said.get("kind", "message"))
     if kind == "stop_reasons":
         phases.update(connection, attempt.phase_id, stop_reasons=_reasons(said.get("reasons")))
