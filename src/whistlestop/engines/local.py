@@ -100,6 +100,9 @@ class LocalEngine:
     def forget(self, job: JobId) -> None:
         directory = self._directory(job)
         if directory.is_dir() and not self._held(directory):
+            began = read_began(directory)
+            if began is not None and began.group:
+                Tree(job, group=Path(began.group)).remove()  # a runner that was killed at its very end left it
             shutil.rmtree(directory, ignore_errors=True)
 
     def _directory(self, job: JobId) -> Path:

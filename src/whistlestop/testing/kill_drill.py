@@ -4,7 +4,9 @@ python -m whistlestop.testing.kill_drill --rounds 200
 """
 
 import argparse
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +46,7 @@ def drill(server: ServerProcess, rounds: int, *, seed: int = 0) -> Report:
                 assert all(process.poll() is None for process in bystanders), "a bystander was hit"
     finally:
         for process in bystanders:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a session, and has a child
             process.wait()
     return report
 

@@ -8,8 +8,10 @@ from whistlestop.server.services import accounts
 from whistlestop.server.services.accounts import Doorkeeper
 from whistlestop.server.services.context import Actor, Context
 
+# All of these are coroutines though they wait for nothing: a plain function would cost a thread's turn each.
 
-def context_of(request: Request) -> Context:
+
+async def context_of(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
@@ -21,17 +23,17 @@ def bearer(authorization: str | None) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def viewer(request: Request) -> Actor:
+async def viewer(request: Request) -> Actor:
     doorkeeper: Doorkeeper = request.app.state.doorkeeper
     return doorkeeper.admit(bearer(request.headers.get("authorization")))
 
 
-def member(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
+async def member(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
     accounts.require(actor, "member")
     return actor
 
 
-def admin(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
+async def admin(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
     accounts.require(actor, "admin")
     return actor
 

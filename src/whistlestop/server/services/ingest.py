@@ -38,24 +38,24 @@ def order(context: Context, attempt_id: str) -> Order:
         attempt = phases.attempt(connection, attempt_id)
         if attempt is None:
             raise StaleAttempt(f"attempt {attempt_id} is not known here any more")
-        return standing_order(connection, attempt)
+        orders = dict(standing_orders(connection, attempt.run_id, with_protected=True))
+        return orders.get(attempt_id, Order())  # an ended one has nothing more to do
 
 
-def standing_orders(connection: sa.Connection, run_id: str) -> list[tuple[str, Order]]:
-    return [(attempt.id, standing_order(connection, attempt)) for attempt in phases.live_of_run(connection, run_id)]
+def standing_orders(connection: sa.Connection, run_id: str, *, with_protected: bool = False) -> list[tuple[str, Order]]:
+    """For every live attempt of a run, from the requests beside run and phase; one query on a stop's way."""
+    protected = checkpoints.protected(connection, run_id) if with_protected else None
+    return [(row.id, _order(row, protected)) for row in phases.live_with_requests(connection, run_id)]
 
 
-def standing_order(connection: sa.Connection, attempt: Row) -> Order:
-    """From the requests beside its run and phase."""
-    run, phase = runs.get(connection, attempt.run_id), phases.get(connection, attempt.phase_id)
-    protected = checkpoints.protected(connection, run.id)
-    level = max(Stop(run.request), Stop.FINISH_PHASE if phase.stop_seq else Stop.NONE)
+def _order(row: sa.Row[*tuple[Any, ...]], protected: list[str] | None) -> Order:
+    level = max(Stop(row.request), Stop.FINISH_PHASE if row.stop_seq else Stop.NONE)
     return Order(
-        seq=run.request_seq + phase.stop_seq,
+        seq=row.request_seq + row.stop_seq,
         stop=int(level),
-        latest=run.request_latest,
-        actor=run.request_by if run.request else phase.stop_by,
-        kill_save=run.kill_grace,
+        latest=row.request_latest,
+        actor=row.request_by if row.request else row.stop_by,
+        kill_save=row.kill_grace,
         protected=protected,
     )
 

@@ -168,7 +168,7 @@ def _create(
         )
         phases.insert(connection, _phase_rows(connection, run_id, spec, parent))
         events.add(connection, run_id, "submitted", _said(spec, parent), at=now, actor=actor.name, data={"note": note})
-        orders = ingest.standing_orders(connection, parent.run.id) if parent is not None else []
+        orders = ingest.standing_orders(connection, parent.run.id, with_protected=True) if parent is not None else []
     for attempt_id, order in orders:  # its retention has to leave what the new run starts from
         context.hub.ordered(attempt_id, order)
     context.hub.changed(run_id)

@@ -10,6 +10,10 @@ from whistlestop.server.store.schema import events, runs
 Row = sa.Row[Any]
 SYSTEM = "whistlestop"
 
+# Built once: putting a statement together takes longer than running it, and these are on every request's way.
+_INSERT = events.insert()
+_TOUCH = runs.update().where(runs.c.id == sa.bindparam("run")).values(changed=sa.bindparam("seq"))
+
 
 def add(
     connection: sa.Connection,
@@ -24,22 +28,21 @@ def add(
     attempt: int | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> int:
-    done = connection.execute(
-        events.insert().values(
-            run_id=run_id,
-            at=at,
-            scope=scope,
-            kind=kind,
-            actor=actor,
-            text=text,
-            phase=phase,
-            attempt=attempt,
-            data=dict(data or {}),
-        )
-    )
+    values = {
+        "run_id": run_id,
+        "at": at,
+        "scope": scope,
+        "kind": kind,
+        "actor": actor,
+        "text": text,
+        "phase": phase,
+        "attempt": attempt,
+        "data": dict(data or {}),
+    }
+    done = connection.execute(_INSERT, values)
     assert done.inserted_primary_key is not None
     seq = int(done.inserted_primary_key[0])
-    connection.execute(runs.update().where(runs.c.id == run_id).values(changed=seq))
+    connection.execute(_TOUCH, {"run": run_id, "seq": seq})
     return seq
 
 

@@ -23,14 +23,30 @@ from whistlestop.server.store.schema import attempts, deleted_attempts, phases, 
 Row = sa.Row[Any]
 
 
+_OF_RUNS = (
+    sa.select(phases)
+    .where(phases.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
+    .order_by(phases.c.run_id, phases.c.ordinal)
+)
+_ATTEMPTS_OF_RUNS = (
+    sa.select(attempts)
+    .where(attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
+    .order_by(attempts.c.run_id, attempts.c.number)
+)
+_ASK_STOP = (
+    phases.update()
+    .where(phases.c.id == sa.bindparam("phase"), phases.c.stop_seq == 0, phases.c.state.not_in(PHASE_ENDED))
+    .values(stop_seq=1, stop_by=sa.bindparam("by"), stop_at=sa.bindparam("asked_at"))
+)
+
+
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     connection.execute(phases.insert(), list(rows))
 
 
 def of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = defaultdict(list)
-    query = sa.select(phases).where(phases.c.run_id.in_(run_ids)).order_by(phases.c.run_id, phases.c.ordinal)
-    for row in connection.execute(query):
+    for row in connection.execute(_OF_RUNS, {"run_ids": list(run_ids)}):
         found[row.run_id].append(row)
     return found
 
@@ -53,12 +69,7 @@ def update(connection: sa.Connection, phase_id: str, **values: Any) -> None:
 
 def ask_stop(connection: sa.Connection, phase_id: str, *, by: str, at: float) -> bool:
     """False: it was asked for already, or the phase has ended."""
-    done = connection.execute(
-        phases.update()
-        .where(phases.c.id == phase_id, phases.c.stop_seq == 0, phases.c.state.not_in(PHASE_ENDED))
-        .values(stop_seq=1, stop_by=by, stop_at=at)
-    )
-    return done.rowcount == 1
+    return connection.execute(_ASK_STOP, {"phase": phase_id, "by": by, "asked_at": at}).rowcount == 1
 
 
 def add_attempt(connection: sa.Connection, **values: Any) -> None:
@@ -80,8 +91,7 @@ def was_deleted(connection: sa.Connection, token_hash: str) -> bool:
 
 def attempts_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = defaultdict(list)
-    query = sa.select(attempts).where(attempts.c.run_id.in_(run_ids)).order_by(attempts.c.run_id, attempts.c.number)
-    for row in connection.execute(query):
+    for row in connection.execute(_ATTEMPTS_OF_RUNS, {"run_ids": list(run_ids)}):
         found[row.run_id].append(row)
     return found
 
@@ -107,6 +117,27 @@ def unforgotten(connection: sa.Connection, limit: int = 200) -> list[str]:
 def live_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
     query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.state == AttemptState.STARTED)
     return connection.execute(query).all()
+
+
+_LIVE_WITH_REQUESTS = (
+    sa.select(
+        attempts.c.id,
+        runs.c.request,
+        runs.c.request_seq,
+        runs.c.request_latest,
+        runs.c.request_by,
+        runs.c.kill_grace,
+        phases.c.stop_seq,
+        phases.c.stop_by,
+    )
+    .select_from(attempts.join(runs, runs.c.id == attempts.c.run_id).join(phases, phases.c.id == attempts.c.phase_id))
+    .where(attempts.c.run_id == sa.bindparam("run"), attempts.c.state == AttemptState.STARTED)
+)
+
+
+def live_with_requests(connection: sa.Connection, run_id: str) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """The live attempts of a run, with what is asked of them."""
+    return connection.execute(_LIVE_WITH_REQUESTS, {"run": run_id}).all()
 
 
 def end_attempt(connection: sa.Connection, attempt_id: str, state: AttemptState, **values: Any) -> bool:

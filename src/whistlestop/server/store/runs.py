@@ -23,6 +23,13 @@ SORTS = {
 }
 
 
+# Built once: putting a statement together takes longer than running it, and these are on every request's way.
+_BY_ID = sa.select(runs).where(runs.c.id == sa.bindparam("run"))
+_BY_REFERENCE = (
+    sa.select(runs).where(sa.or_(runs.c.id == sa.bindparam("word"), runs.c.name == sa.bindparam("word"))).limit(100)
+)
+
+
 @dataclass(frozen=True)
 class Filter:
     status: tuple[str, ...] = ()
@@ -43,7 +50,7 @@ def insert(connection: sa.Connection, **values: Any) -> Row:
 
 
 def get(connection: sa.Connection, run_id: str) -> Row:
-    row = connection.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
+    row = connection.execute(_BY_ID, {"run": run_id}).one_or_none()
     if row is None:
         raise NotFound(f"there is no run {run_id}", hint="whistle ls --all shows every run")
     return row
@@ -60,9 +67,7 @@ def resolve(connection: sa.Connection, reference: str) -> Row:
         row = connection.execute(sa.select(runs).where(runs.c.number == int(number))).one_or_none()
         if row is not None:
             return row
-    found = connection.execute(
-        sa.select(runs).where(sa.or_(runs.c.id == reference, runs.c.name == reference)).limit(100)
-    ).all()
+    found = connection.execute(_BY_REFERENCE, {"word": reference}).all()
     if len(found) > 1:
         active = [row for row in found if row.state not in RUN_ENDED]
         if len(active) == 1:

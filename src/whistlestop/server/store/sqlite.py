@@ -29,7 +29,10 @@ def prepare(engine: sa.Engine) -> None:
         options = connection.get_execution_options()
         if options.get("whistle_write", False):
             # NORMAL skips the sync of this one commit; the next FULL one makes it durable with itself.
-            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if options['whistle_durable'] else 'NORMAL'}")
+            level = "FULL" if options["whistle_durable"] else "NORMAL"
+            if connection.info.get("synchronous") != level:
+                connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+                connection.info["synchronous"] = level
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
             connection.exec_driver_sql("BEGIN")
