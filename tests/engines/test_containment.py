@@ -16,6 +16,7 @@ from whistlestop.domain.ids import new_id
 from whistlestop.engines import cgroups, processes
 from whistlestop.engines.containment import Tree
 from whistlestop.engines.local import LocalEngine
+from whistlestop.testing.missing import missing
 from whistlestop.wire.frames import Order
 
 
@@ -57,7 +58,7 @@ def test_a_mark_that_only_begins_alike_is_somebody_else(marked: tuple[str, "subp
 def test_a_group_is_made_entered_emptied_and_removed() -> None:
     group = cgroups.create(new_id("a"))
     if group is None:
-        pytest.skip("cgroups may not be made here")
+        missing("cgroups may not be made here")
     with subprocess.Popen(["sleep", "1000"]) as process:
         (group / "cgroup.procs").write_text(str(process.pid))
         assert cgroups.members(group) == [process.pid]
@@ -74,7 +75,7 @@ def test_a_group_made_by_the_program_inside_its_own_is_ended_and_removed_too(kit
     job = kit.launch("sleep", "1000")
     group = kit.group(job)
     if group is None:
-        pytest.skip("cgroups may not be made here")
+        missing("cgroups may not be made here")
     [pid] = until(lambda: kit.alive(job), "the program")
     (group / "inner").mkdir()
     (group / "inner" / "cgroup.procs").write_text(str(pid))
@@ -104,7 +105,7 @@ def small_disk(kit: Kit) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         small.rmdir()
-        pytest.skip("nothing may be mounted here")
+        missing("nothing may be mounted here")
     yield small
     kit.close_jobs()
     subprocess.run(["umount", "-l", small], check=True)
