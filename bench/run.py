@@ -108,7 +108,7 @@ def surroundings() -> dict[str, Any]:
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": git("rev-parse", "HEAD") or "unknown",
         "changed since the commit": git("status", "--porcelain", "--untracked-files=no", "--", "src").splitlines(),
-        "package of this tree": Path(whistlestop.__file__).is_relative_to(HERE.parent),  # else the commit is not its own
+        "package of this tree": Path(whistlestop.__file__).is_relative_to(HERE.parent),  # else: not its commit
         "command": shlex.join(["python", os.path.relpath(__file__, HERE.parent), *sys.argv[1:]]),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
