@@ -66,4 +66,5 @@ def test_the_sample_pipeline_trains_is_stopped_and_completes_and_ctrl_c_says_how
     assert "Whistlestop is up at http://127.0.0.1:" in output
     assert "stop of phase tabular requested" in output
     assert "To come back:" in output
+    assert "Warning" not in output
     assert "watch 1" in output

@@ -53,10 +53,11 @@ def test_every_mistake_of_a_spec_is_in_one_answer_with_its_line(client: Client) 
     assert any('"command"' in (item.hint or item.text) or "command" in (item.hint or "") for item in checked.problems)
 
 
-def test_the_same_key_is_the_same_run(client: Client) -> None:
+def test_the_same_key_is_the_same_run(server: ServerProcess, client: Client) -> None:
     text = "name: x\ncommand: 'true'\nkind: task\n"
     assert client.submit(text, key="once").id == client.submit(text, key="once").id
     assert len(client.runs().runs) == 1
+    assert server.complaints() == []
 
 
 def test_the_whole_server_works_on_postgresql(start_server: object, postgres_url: str) -> None:

@@ -100,6 +100,11 @@ class ServerProcess:
                     self.process.wait(30)
                 self.process = None
 
+    def complaints(self) -> list[str]:
+        """What the server printed that nobody should see."""
+        words = ("Traceback", "Warning:", "ERROR")
+        return [line for line in self.output().splitlines() if any(word in line for word in words)]
+
     def _end_all(self) -> None:
         with self.client() as client:
             active: list[RunStatus] = ["queued", "starting", "running", "waiting"]
