@@ -18,9 +18,7 @@ class Shape(BaseModel):
 class Asked(Shape):
     """What comes from outside. No database stores half a character, PostgreSQL no NUL, and nobody means one."""
 
-    model_config = ConfigDict(
-        defer_build=False
-    )  # pydantic warns if FastAPI wraps what is not built
+    model_config = ConfigDict(defer_build=False)  # pydantic warns if FastAPI wraps what is not built
 
     @field_validator("*", mode="after")
     @classmethod
