@@ -1,12 +1,15 @@
 """One cgroup v2 per attempt: membership that no process can shed by forking, and a kill that misses none."""
 
 import contextlib
+import errno
 import os
 import select
 import time
 from pathlib import Path
 
 PARENT = "whistlestop"
+
+_BUSY_TRIES, _BUSY_WAIT = 20, 0.005
 
 
 def mount() -> Path | None:
@@ -117,12 +120,19 @@ def wait_empty(group: Path, deadline: float) -> bool:
 
 
 def remove(group: Path) -> None:
-    """Remove the group and those that the program made below it. A group with members stays."""
+    """Remove the group and those that the program made below it. A group with members stays.
+
+    The group above stays in any case: somebody may be about to make the next one in it.
+    """
     for directory, _, _ in os.walk(group, topdown=False):
-        with contextlib.suppress(OSError):
-            os.rmdir(directory)
-    with contextlib.suppress(OSError):
-        group.parent.rmdir()  # the last one puts out the light
+        for _ in range(_BUSY_TRIES):
+            try:
+                os.rmdir(directory)
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    break
+                time.sleep(_BUSY_WAIT)  # its last member is dead and not yet gone from the kernel's books
 
 
 def oom_kills(group: Path) -> int | None:
