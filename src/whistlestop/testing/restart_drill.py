@@ -86,15 +86,16 @@ def _submit(server: ServerProcess, kept: Acknowledged, trace: Path, *, steps: in
 
 
 def _end(server: ServerProcess, kept: Acknowledged) -> None:
-    """Everything that still runs is stopped with its result; then all of it has an end that can be judged."""
+    """Everything that still runs is stopped with its result; then all of it has an end that can be judged. Also what
+    was submitted and never answered: it may be there, and then it holds slots."""
     with server.client() as client:
-        for run in kept.submitted:
+        for view in list(client.all_runs()):
             try:
-                client.stop(run)
+                client.stop(view.id)
             except Refused:
                 continue
     for run in kept.submitted:
-        server.wait(run, within=120)
+        server.wait(run, within=240)
 
 
 def _judge(server: ServerProcess, kept: Acknowledged, trace: Path, rounds: int) -> Report:
