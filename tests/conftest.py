@@ -1,6 +1,7 @@
 """Real servers for tests: one per test that asks for it, in a directory of its own, gone afterwards."""
 
 import shutil
+import signal
 import tempfile
 import uuid
 import warnings
@@ -11,6 +12,12 @@ import pytest
 
 from whistlestop.testing.missing import missing
 from whistlestop.testing.server import ServerProcess
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores SIGINT, and so would every program that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def test_a_runner_whose_preparing_hangs_leaves_when_it_is_done(kit: Kit) -> None
 def test_a_hidden_program_is_found_after_the_death_of_its_runner(walking: Kit) -> None:
     job = walking.launch("env", "-i", "/bin/sh", "-c", "trap '' PIPE; env -i sleep 987654 & echo up; wait")
     until(lambda: "up" in walking.peer.texts(), "the program")
+    until(lambda: "program_started" in walking.peer.kinds(), "the runner's word")
     started = next(event for event in walking.peer.events() if event.kind == "program_started")
     below = processes.below([started.data["pid"]], processes.every()) | {started.data["pid"]}
     assert len(below) == 2

@@ -251,6 +251,8 @@ class Supervisor:
     async def _finish(self, cannot: CannotStart | None) -> None:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
         self._climber.ended()
+        with noted("the last look"):
+            self._look()  # a quick program comes and goes between two ticks
         gone = await self._prove_gone(started=cannot is None)
         self._loop.remove_reader(self._program.pidfd)
         status = self._program.status() if cannot is None else None
