@@ -38,6 +38,9 @@ class Word(IntEnum):
     PREEMPT_DEADLINE = 12  # (f) the capacity goes at this time; 0 = no notice
     CHECKPOINT_NOW = 13  # counter: save once for every increase
     STOP_AT_STEP = 14  # 0 = at the next boundary; ranks agree on a step otherwise
+    STEERING = 15  # counter: steering.json has changed
+    RANKS_INTERRUPTED = 16  # another rank saw a signal
+    RANKS_FINISH = 17  # another rank wants the end
     # Written by the program (rank 0).
     ATTACHED = 128  # 1 once the SDK is in; the ladder waits for the loop then
     PID = 129
@@ -114,3 +117,7 @@ ENV_KEEP: Final = "WHISTLE_CHECKPOINT_KEEP"
 ENV_STOP_WHEN: Final = "WHISTLE_STOP_WHEN"  # JSON: the spec's stop rules
 ENV_INPUT: Final = "WHISTLE_INPUT_"  # + PHASE NAME in capitals: directory of that phase's checkpoint
 ENV_SLOTS: Final = "WHISTLE_SLOTS"  # "0,3"
+ENV_AGREE: Final = "WHISTLE_AGREE"  # host:port at which rank 0 meets the ranks of other nodes
+ENV_DIGESTS: Final = "WHISTLE_DIGESTS"  # 1: every checkpoint's manifest holds a hash of each leaf of its state
+
+STEERING_FILE: Final = "steering.json"  # the phase's changes on the way: {"changes": [{seq, name, value, step, actor}]}
