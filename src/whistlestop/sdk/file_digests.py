@@ -42,7 +42,7 @@ def digest_file(path: Path) -> dict[str, str]:
 def _entries(directory: Path, root: Path, found: dict[str, str]) -> list[Path]:
     """Every file that has to be looked at by itself; what is one thing in several files goes into `found`."""
     files: list[Path] = []
-    where = directory.relative_to(root).as_posix().removeprefix(".")
+    where = "" if directory == root else directory.relative_to(root).as_posix()
     arrays = _orbax(directory)
     if arrays is not None:
         _put(found, where, arrays)
