@@ -38,6 +38,7 @@ COMMANDS = {
     "pools": "pools",
     "token": "token",
     "secret": "secret",
+    "doctor": "doctor",
     "version": "version",
 }
 

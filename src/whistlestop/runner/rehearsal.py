@@ -17,7 +17,7 @@ from whistlestop.runner.rehearsal_report import Difference, Kind, Outcome, Repor
 __all__ = ["Difference", "Kind", "Report", "rehearse"]
 
 SECONDS = 1800.0
-_SEED = 20
+_SEED = 17
 
 
 def rehearse(

@@ -1,5 +1,6 @@
 """What a rehearsal came to: the results compared bit by bit, what differs named, and told in words."""
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ class Outcome:
         ignore = (*USUAL, *ignore)
         leaves: dict[str, dict[str, str]] = {}
         for path, text in _digests(played.checkpoint).items():
-            part, _, leaf = path.partition("/")
+            part, leaf = _split(path)
             if not any(fnmatchcase(path, pattern) for pattern in ignore):
                 leaves.setdefault(part, {})[leaf] = text
         kept = {
@@ -125,6 +126,13 @@ def _digests(checkpoint: Checkpoint | None) -> dict[str, str]:
         return {str(path): str(text) for path, text in digests.items()}
     # Of an SDK that does not hash by leaf, or files only: whole files.
     return {_part_of(name): entry.sha256 for name, entry in checkpoint.files.items()}
+
+
+def _split(path: str) -> tuple[str, str]:
+    """model/layer/weight is layer/weight of model; what each rank keeps for itself is a part of its own: rank-3/rng."""
+    pieces = path.split("/")
+    depth = 2 if re.fullmatch(r"rank-\d+", pieces[0]) and len(pieces) > 1 else 1
+    return "/".join(pieces[:depth]), "/".join(pieces[depth:])
 
 
 def _part_of(name: str) -> str:
