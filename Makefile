@@ -19,6 +19,7 @@ check: $(VENV)/.dev-ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python bench/run.py
 
 soak: $(VENV)/.dev-ready
