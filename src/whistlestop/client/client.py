@@ -123,6 +123,20 @@ class Client:
     def stop(self, run: str, *, phase: str | None = None, note: str = "") -> api.Done:
         return self._verb(run, "stop", api.StopBody(phase=phase, note=note))
 
+    def save(self, run: str, *, phase: str | None = None, note: str = "") -> api.Done:
+        return self._verb(run, "save", api.SaveBody(phase=phase, note=note))
+
+    def extend(
+        self, run: str, *, steps: int | None = None, more: int | None = None, phase: str | None = None, note: str = ""
+    ) -> api.Done:
+        """`steps` in all, or `more` than now."""
+        return self._verb(run, "extend", api.ExtendBody(steps=steps, more=more, phase=phase, note=note))
+
+    def set_params(
+        self, run: str, params: Mapping[str, bool | int | float | str], *, phase: str | None = None, note: str = ""
+    ) -> api.Done:
+        return self._verb(run, "params", api.ParamsBody(params=dict(params), phase=phase, note=note))
+
     def pause(self, run: str, *, checkpoint: Literal["save", "latest"] = "save", note: str = "") -> api.Done:
         return self._verb(run, "pause", api.PauseBody(checkpoint=checkpoint, note=note))
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from whistlestop.channel.layout import CONTROL_FILE, SIZE
 from whistlestop.engines.attempt_files import LOCK, read_began, read_program
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from whistlestop.channel.control import Control
     from whistlestop.runner.events import Events
+    from whistlestop.runner.steering import Steering
     from whistlestop.wire.launch import Launch
 
 
@@ -72,6 +73,7 @@ def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, wa
     from whistlestop.channel.control import Control
     from whistlestop.runner.events import Events
     from whistlestop.runner.recordfile import RecordFile
+    from whistlestop.runner.steering import Steering
 
     events = Events(RecordFile.open(directory / "runner"))
     events.tell("preparing", "The code is laid out and a checkpoint is looked for.")
@@ -82,9 +84,14 @@ def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, wa
     except OSError as error:
         control = Control(mmap.mmap(-1, SIZE))  # private: nobody will attach
         ready = CannotStart("prepare_failed", f"The channel in {directory} could not be made: {error.strerror}.")
+    steering = Steering(directory, control, cast("list[dict[str, Any]]", launch.steering))  # as it stands in the JSON
+    try:
+        steering.begin()
+    except OSError as error:
+        ready = CannotStart("prepare_failed", f"The changes could not be put into {directory}: {error.strerror}.")
     if ready is None and is_quick(launch):
         ready = _start_quickly(launch, secrets, program)
-    _go_on(launch, tree, reaper, control, events, program, secrets, ready)
+    _go_on(launch, tree, reaper, control, steering, events, program, secrets, ready)
 
 
 def _start_quickly(launch: "Launch", secrets: dict[str, str], program: Program) -> Prepared | CannotStart:
@@ -103,6 +110,7 @@ def _go_on(
     tree: Tree,
     reaper: Reaper,
     control: "Control",
+    steering: "Steering",
     events: "Events",
     program: Program,
     secrets: dict[str, str],
@@ -118,6 +126,7 @@ def _go_on(
         tree=tree,
         reaper=reaper,
         control=control,
+        steering=steering,
         events=events,
         program=program,
         secrets=secrets,

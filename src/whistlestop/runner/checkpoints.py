@@ -129,5 +129,6 @@ def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "files": len(checkpoint.files),
         "metrics": metrics if isinstance(metrics, dict) else {},
         "verified": True,
+        "healthy": checkpoint.meta.get("healthy") is not False,
         "at": checkpoint.at,
     }

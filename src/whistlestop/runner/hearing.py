@@ -1,4 +1,4 @@
-"""Listening to what the SDK tells in its event journals: saved checkpoints and why it stopped."""
+"""Listening to what the SDK tells in its event journals: saved checkpoints, changes applied, and why it stopped."""
 
 import re
 from collections.abc import Callable
@@ -18,11 +18,16 @@ class Hearing:
     """`hide` blanks out secrets in what people will read."""
 
     def __init__(
-        self, directory: Path, *, announce: Callable[[str], None], hide: Callable[[str], str] = lambda text: text
+        self,
+        directory: Path,
+        *,
+        announce: Callable[[str], None],
+        applied: Callable[[int, int], None] = lambda seq, step: None,
+        hide: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._hide = hide
         self._directory = directory
-        self._announce = announce
+        self._announce, self._applied = announce, applied
         self._readers: dict[str, tuple[JournalReader, int]] = {}
         self._deaf: set[str] = set()
         self._looks = 0
@@ -62,6 +67,8 @@ class Hearing:
         match event:
             case {"kind": "checkpoint", "dir": str(directory)}:
                 self._announce(directory)
+            case {"kind": "steered", "seq": int(seq), "step": int(step)}:
+                self._applied(seq, step)
             case {"kind": "stop_reasons", "reasons": list(reasons)}:
                 self.stop_reasons = [self._reason(each) for each in reasons[:_MOST] if isinstance(each, dict)]
             case _:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def read_launch(directory: Path) -> "Launch":
     fields = json.loads((directory / LAUNCH).read_bytes())
     fields["inputs"] = [SimpleNamespace(**entry) for entry in fields["inputs"]]
+    fields.setdefault("steering", [])  # written by an earlier version
     return cast("Launch", SimpleNamespace(**fields))
 
 

@@ -33,6 +33,7 @@ from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
+from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
 from whistlestop.wire.frames import Order, Progress
 
@@ -55,6 +56,7 @@ class Supervisor:
         tree: Tree,
         reaper: Reaper,
         control: Control,
+        steering: Steering,
         events: Events,
         program: Program,
         secrets: Mapping[str, str],
@@ -67,6 +69,7 @@ class Supervisor:
         self._hide = Secrets(secrets.values())
         self._prepared = prepared
         self._events = events
+        self._steering = steering
         self._troubles: set[str] = set()  # damaged journals that were told of
         self._killed = 0  # processes that our kill ended
         self._killing: asyncio.Task[Gone] | None = None
@@ -121,7 +124,12 @@ class Supervisor:
             protected=self._launch.checkpoint_protected,
             tell=self._tell_from_thread,
         )
-        self._hearing = Hearing(self._directory, announce=self._keeper.announce, hide=self._hide.hide_text)
+        self._hearing = Hearing(
+            self._directory,
+            announce=self._keeper.announce,
+            applied=self._steering.applied,
+            hide=self._hide.hide_text,
+        )
         self._capture = Capture(self._book, self._hide)
         self._sampler = Sampler(
             self._tree,
@@ -181,6 +189,7 @@ class Supervisor:
     def _on_order(self, order: Order) -> None:
         if order.protected is not None:
             self._keeper.protected |= set(order.protected)
+        self._steering.take(order.steering, self._tell)
         # What comes behind the program's own end did not cause it.
         if self._exited.is_set() or self._over or not self._climber.take(order):
             return
@@ -244,6 +253,7 @@ class Supervisor:
                 self._tell(kind, _MOMENTS[kind])
                 self._climber.go_on()
         self._hearing.listen()
+        self._steering.retry(self._tell)
         for trouble in set(self._streams.troubles()) - self._troubles:
             self._troubles.add(trouble)
             self._tell("notice", f"What comes behind a damaged place in a journal is lost: {trouble}.")

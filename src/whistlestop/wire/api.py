@@ -1,13 +1,20 @@
 """The shapes of /api/v1. Keys may be added, none is renamed: scripts rely on them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 RunStatus = Literal["queued", "starting", "running", "waiting", "completed", "failed", "killed"]
 Role = Literal["admin", "member", "viewer"]
 Name = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")
 MAX_NOTE = 10_000
+MOST_STEPS = 2**53  # every program's numbers hold it exactly
+Value = (
+    bool
+    | Annotated[int, Field(ge=-MOST_STEPS, le=MOST_STEPS)]
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, StringConstraints(max_length=1000)]
+)
 
 
 class Shape(BaseModel):
@@ -88,6 +95,35 @@ class AttemptView(Shape):
     reachable: bool = True  # False: the runner has not been heard of for a while
 
 
+class ParamView(Shape):
+    """A parameter that the program has declared; it can be changed on the way."""
+
+    value: Any = None
+    default: Any = None
+    low: float | None = None
+    high: float | None = None
+
+
+class ChangeView(Shape):
+    """Something that was changed on the way."""
+
+    seq: int
+    name: str  # "total", or "param:NAME"
+    value: Any
+    step: int | None = None  # where it was applied; None: not yet
+    refused: str | None = None  # why the program did not take it
+    actor: str = ""
+    at: str  # when it was asked for
+
+
+class SavesView(Shape):
+    """Checkpoints that were asked for on the way."""
+
+    requested: int = 0
+    done: int = 0  # as many of the requests have been answered by a checkpoint
+    step: int | None = None  # of the checkpoint that answered the last one
+
+
 class PhaseView(Shape):
     name: str
     kind: Literal["train", "task"]
@@ -102,6 +138,9 @@ class PhaseView(Shape):
     ladder: LadderView | None = None
     retry_at: str | None = None
     attempts: list[AttemptView] = []
+    params: dict[str, ParamView] = {}
+    steering: list[ChangeView] = []
+    saves: SavesView = SavesView()
 
 
 class QueueView(Shape):
@@ -208,6 +247,7 @@ class CheckpointView(Shape):
     bytes: int
     verified: bool
     pinned: bool = False
+    healthy: bool = True  # False: the training had gone wrong by then; no run resumes from it by itself
     metrics: dict[str, Any] = {}
     path: str | None = None
 
@@ -323,6 +363,21 @@ class Noted(Asked):
 
 class StopBody(Noted):
     phase: str | None = Field(None, max_length=200, description="default: the train phase that runs now")
+
+
+class SaveBody(StopBody):
+    """Save at the next step and go on."""
+
+
+class ExtendBody(StopBody):
+    steps: int | None = Field(None, ge=1, le=MOST_STEPS, description="how many steps in all")
+    more: int | None = Field(None, ge=1, le=MOST_STEPS, description="how many more than now; instead of steps")
+
+
+class ParamsBody(StopBody):
+    params: dict[Annotated[str, StringConstraints(min_length=1, max_length=100)], Value] = Field(
+        min_length=1, max_length=100, description="name -> value, of parameters that the program has declared"
+    )
 
 
 class PauseBody(Noted):

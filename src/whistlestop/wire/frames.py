@@ -58,6 +58,16 @@ class Ack(msgspec.Struct, tag="ack", frozen=True):
     offset: int  # everything before it is durable at the server
 
 
+class Change(msgspec.Struct, frozen=True):
+    """One change of a phase on the way, as the program finds it in steering.json."""
+
+    seq: int
+    name: str  # "total", or "param:NAME"
+    value: bool | int | float | str
+    step: int | None = None  # where it was applied; None: at the next boundary
+    actor: str = ""
+
+
 class Order(msgspec.Struct, tag="order", frozen=True):
     """The whole standing request, not a change to it: taking it twice is the same as once."""
 
@@ -66,9 +76,10 @@ class Order(msgspec.Struct, tag="order", frozen=True):
     latest: bool = False  # pause without saving
     actor: str = ""
     reason: str = "manually_stopped"  # domain.reasons.StopReason of a FINISH_PHASE
-    checkpoint_now: int = 0  # counter
+    checkpoint_now: int = 0  # counter; 0 also when every save that was asked for has been made
     kill_save: float | None = None  # how long a kill lets a save in flight finish, if not as launched
     protected: list[str] | None = None  # checkpoint ids that retention leaves alone; None = as before
+    steering: list[Change] | None = None  # every change of the phase; None = as before
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True):
@@ -105,7 +116,7 @@ RUNNER_KINDS = {
     "training": "the loop has been reached",
     "order_seen": "seq, stop",
     "rung": "rung, next_rung, next_in_s: the ladder went up",
-    "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, at",
+    "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, healthy, at",
     "checkpoint_set_aside": "path, why",
     "checkpoints_removed": "ids",
     "dropped": "lines or bytes that the log limit cut",

@@ -5,6 +5,8 @@ Secrets are not in it: they reach the runner through its standard input and neve
 
 import msgspec
 
+from whistlestop.wire.frames import Change
+
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that an earlier phase left."""
@@ -36,6 +38,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_keep: int = 3
     checkpoint_protected: list[str] = []  # ids that retention leaves alone: pinned, best, used elsewhere
     stop_when: str = "[]"  # JSON
+    steering: list[Change] = []  # changes that were asked for, each with the step at which it was applied before
     slots: list[int]
     time_limit: float | None = None  # seconds this attempt may still run
     limit_reason: str = "time_limit"  # what the limit comes from: time_limit, budget_exhausted or deadline

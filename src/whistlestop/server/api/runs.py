@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from whistlestop.domain.errors import BadRequest, NotFound
 from whistlestop.domain.states import RunState
 from whistlestop.server.api.access import Ctx, Member, Viewer
-from whistlestop.server.services import bundles, history, submit, verbs, views
+from whistlestop.server.services import bundles, history, steering, submit, verbs, views
 from whistlestop.server.store import checkpoints, events, runs
 from whistlestop.wire import api
 
@@ -68,6 +68,21 @@ def show_run(run: Run, context: Ctx, _actor: Viewer) -> api.RunView:
 @router.post("/runs/{run}/stop")
 def stop_phase(run: Run, body: api.StopBody, context: Ctx, actor: Member) -> api.Done:
     return verbs.stop(context, run, body, actor)
+
+
+@router.post("/runs/{run}/save")
+def save_now(run: Run, body: api.SaveBody, context: Ctx, actor: Member) -> api.Done:
+    return steering.save(context, run, body, actor)
+
+
+@router.post("/runs/{run}/extend")
+def extend_phase(run: Run, body: api.ExtendBody, context: Ctx, actor: Member) -> api.Done:
+    return steering.extend(context, run, body, actor)
+
+
+@router.post("/runs/{run}/params")
+def set_params(run: Run, body: api.ParamsBody, context: Ctx, actor: Member) -> api.Done:
+    return steering.set_params(context, run, body, actor)
 
 
 @router.post("/runs/{run}/pause")

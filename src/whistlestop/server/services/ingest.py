@@ -14,7 +14,7 @@ from whistlestop.channel.records import parse
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import cleaning, runner_events
+from whistlestop.server.services import changes, cleaning, runner_events
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, logs, metrics, phases, runs, streams
@@ -51,12 +51,16 @@ def standing_orders(connection: sa.Connection, run_id: str, *, with_protected: b
 def _order(row: sa.Row[*tuple[Any, ...]], protected: list[str] | None) -> Order:
     level = max(Stop(row.request), Stop.FINISH_PHASE if row.stop_seq else Stop.NONE)
     return Order(
-        seq=row.request_seq + row.stop_seq,
+        # Raised by whatever is asked for, so that of two orders the newer one is known.
+        seq=row.request_seq + row.stop_seq + row.save_seq + changes.last_seq(row.steering),
         stop=int(level),
         latest=row.request_latest,
         actor=row.request_by if row.request else row.stop_by,
+        # A new attempt starts counting at 0: what an earlier one has saved is not asked for again.
+        checkpoint_now=row.save_seq if row.saves_done < row.save_seq else 0,
         kill_save=row.kill_grace,
         protected=protected,
+        steering=changes.standing(row.steering) or None,
     )
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from whistlestop.domain import credits
 from whistlestop.domain.errors import NotFound
-from whistlestop.server.services import bundles, views
+from whistlestop.server.services import bundles, changes, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, phases, runs
@@ -57,6 +57,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         checkpoint_keep=spec.checkpoint.keep,
         checkpoint_protected=protected,
         stop_when=json.dumps([dict(rule) for rule in spec.stop_when]),
+        steering=changes.standing(phase.steering),
         slots=attempt.slots,
         time_limit=limit,
         limit_reason=why,

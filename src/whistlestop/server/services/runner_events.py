@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from whistlestop.domain.clock import iso
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
-from whistlestop.server.services import cleaning
+from whistlestop.server.services import cleaning, steered
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import checkpoints, events, phases
 from whistlestop.wire.frames import RunnerEvent, decode_event
@@ -67,15 +67,14 @@ def from_program(context: Context, connection: sa.Connection, attempt: Row, said
     if kind == "stop_reasons":
         phases.update(connection, attempt.phase_id, stop_reasons=_reasons(said.get("reasons")))
         return
-    if kind == "checkpoint":
+    if kind == "checkpoint" or steered.hear(context, connection, attempt, said):
         return
-    text = f"evaluation at step {said.get('step')}" if kind == "evaluation" else str(said.get("text") or kind)[:2000]
     phase = phases.get(connection, attempt.phase_id)
     events.add(
         connection,
         attempt.run_id,
-        kind if kind in ("evaluation", "summary") else "program",
-        text,
+        kind if kind in ("evaluation", "summary", "epoch") else "program",
+        _text(kind, said),
         at=_number(said.get("at"), context.clock()),
         actor="program",
         scope="instance",
@@ -126,8 +125,17 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
                   "epoch": data.get("epoch") or kept.get("epoch", 0)},
     )  # fmt: skip
     if done and OUTCOMES[reason].completes:
+        steered.missed(context, connection, attempt, phase)
         given = _reasons(data.get("stop_reasons")) or list(phase.stop_reasons)
         phases.update(connection, phase.id, stop_reasons=_with_request(given, phase, reason))
+
+
+def _text(kind: str, said: Mapping[str, Any]) -> str:
+    if kind == "evaluation":
+        return f"evaluation at step {said.get('step')}"
+    if kind == "epoch":
+        return f"epoch {said.get('epoch')} began at step {said.get('step')}"
+    return str(said.get("text") or kind)[:2000]
 
 
 def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason) -> list[dict[str, Any]]:
@@ -157,7 +165,9 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
         committed_at=_number(data.get("at"), said.at),
         verified=bool(data.get("verified", True)),
         metrics=dict(data.get("metrics") or {}),
+        healthy=data.get("healthy") is not False,
     )
+    steered.saved(connection, attempt.phase_id, step=int(data["step"]), at=_number(data.get("at"), said.at))
 
 
 def _record(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:

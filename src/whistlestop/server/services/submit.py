@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from whistlestop.domain.errors import BadRequest, NeverFits, NoCheckpoint, NotFound, Problem, SpecInvalid
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
-from whistlestop.server.services import bundles, ingest, views
+from whistlestop.server.services import bundles, changes, ingest, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -86,7 +86,14 @@ def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
             f"{where} has no committed checkpoint to continue from", hint=f"start it again: whistle rerun {run.number}"
         )
     if body.step is None:
-        return max(rows, key=lambda row: (row.committed_at, row.step))
+        good = [row for row in rows if row.healthy]
+        if not good:
+            steps = ", ".join(str(row.step) for row in rows[:8])
+            raise NoCheckpoint(
+                f"run #{run.number} has checkpoints only from after its training had gone wrong",
+                hint=f"start it again: whistle rerun {run.number}; or name one if you mean it: --step {steps}",
+            )
+        return max(good, key=lambda row: (row.committed_at, row.step))
     exact = [row for row in rows if row.step == body.step]
     if not exact:
         steps = ", ".join(str(row.step) for row in rows[:8])
@@ -178,6 +185,7 @@ def _create(
 
 def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None) -> list[dict[str, Any]]:
     carried = _carried(connection, spec, parent) if parent is not None and parent.phase is not None else {}
+    steering = _steering(connection, parent) if parent is not None else []
     rows = []
     for ordinal, phase in enumerate(spec.phases):
         own = parent is not None and parent.phase == phase.name
@@ -196,9 +204,18 @@ def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Pare
                 "retries": phase.retries,
                 "stop_reasons": [],
                 "restore_from": parent.path if own and parent else carried.get(phase.name),
+                "steering": steering if own else [],
             }
         )
     return rows
+
+
+def _steering(connection: sa.Connection, parent: Parent) -> list[changes.Stored]:
+    """What was changed on the way to the checkpoint is part of what it goes on from."""
+    if parent.step is None:
+        return []
+    rows = phases.of_runs(connection, [parent.run.id])[parent.run.id]
+    return next((changes.until(row.steering, parent.step) for row in rows if row.name == parent.phase), [])
 
 
 def _carried(connection: sa.Connection, spec: Spec, parent: Parent) -> dict[str, str | None]:

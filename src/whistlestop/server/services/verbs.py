@@ -3,13 +3,11 @@
 A verb either raises before it writes anything, or writes all of it: many of them share one transaction in bulk.
 """
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import (
     BadRequest,
     NoCheckpoint,
@@ -18,11 +16,11 @@ from whistlestop.domain.errors import (
     PhaseEnded,
     Refused,
     RunActive,
-    RunEnded,
 )
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import ingest, views
+from whistlestop.server.services.asking import Said, Verb, check_active, named, one, phase_named, record
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 from whistlestop.wire.api import BulkBody, BulkDone, BulkItem, Done, KillBody, PauseBody, ResumeBody, RunView, StopBody
@@ -30,24 +28,22 @@ from whistlestop.wire.spec import PhaseKind
 
 Row = sa.Row[Any]
 SLICE = 50  # runs in one transaction of a bulk request
-Said = tuple[bool, str]  # changed, sentence
-Verb = Callable[[Context, sa.Connection, Row, Actor, float], Said]
 
 
 def stop(context: Context, reference: str, body: StopBody, actor: Actor) -> Done:
-    return _one(context, reference, actor, lambda *given: _stop(*given, body=body))
+    return one(context, reference, actor, lambda *given: _stop(*given, body=body))
 
 
 def pause(context: Context, reference: str, body: PauseBody, actor: Actor) -> Done:
-    return _one(context, reference, actor, lambda *given: _pause(*given, body=body))
+    return one(context, reference, actor, lambda *given: _pause(*given, body=body))
 
 
 def resume(context: Context, reference: str, body: ResumeBody, actor: Actor) -> Done:
-    return _one(context, reference, actor, lambda *given: _resume(*given, body=body))
+    return one(context, reference, actor, lambda *given: _resume(*given, body=body))
 
 
 def kill(context: Context, reference: str, body: KillBody, actor: Actor, *, discard: bool = False) -> Done:
-    return _one(context, reference, actor, lambda *given: _kill(*given, body=body, discard=discard))
+    return one(context, reference, actor, lambda *given: _kill(*given, body=body, discard=discard))
 
 
 def set_note(context: Context, reference: str, note: str, actor: Actor) -> RunView:
@@ -124,60 +120,46 @@ def _try(
     return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
 
 
-def _one(context: Context, reference: str, actor: Actor, verb: Verb) -> Done:
-    with context.database.write() as connection:
-        run = runs.resolve(connection, reference)
-        changed, text = verb(context, connection, run, actor, context.clock())
-        orders = ingest.standing_orders(connection, run.id) if changed else []
-    for attempt_id, order in orders:  # first of all: somebody's GPU waits for it
-        context.hub.ordered(attempt_id, order)
-    if changed:
-        context.hub.changed(run.id)
-    with context.database.read() as connection:
-        view = views.run_view(context, connection, runs.get(connection, run.id))
-    return Done(run=view, changed=changed, text=text)
-
-
 def _stop(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: StopBody) -> Said:
-    _check_active(run, "stopped")
+    check_active(run, "stopped")
     phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id], run, body.phase)
     if phase.kind != PhaseKind.TRAIN:
         raise NotATrainPhase(
-            f"phase {phase.name} of {_named(run)} is a task: it has no step to stop at and no checkpoint to keep",
+            f"phase {phase.name} of {named(run)} is a task: it has no step to stop at and no checkpoint to keep",
             hint=f"wait for it, or end the whole run: whistle kill {run.number}",
         )
     if phase.state in PHASE_ENDED:
         raise PhaseEnded(
-            f"phase {phase.name} of {_named(run)} has already {phase.state}",
+            f"phase {phase.name} of {named(run)} has already {phase.state}",
             hint="a new run can go on from its checkpoint: whistle continue",
         )
     if not phases.ask_stop(connection, phase.id, by=actor.name, at=now):
-        return False, f"phase {phase.name} of {_named(run)} was already asked to stop"
+        return False, f"phase {phase.name} of {named(run)} was already asked to stop"
     text = f"stop of phase {phase.name} requested"
-    _record(connection, run, "stop_requested", text, actor, now, body.note, phase=phase.name)
+    record(connection, run, "stop_requested", text, actor, now, body.note, phase=phase.name)
     if phase.state == PhaseState.RUNNING:
-        return True, f"phase {phase.name} of {_named(run)} stops at its next step and keeps its result"
-    return True, f"phase {phase.name} of {_named(run)} has not begun; the stop is applied as soon as it does"
+        return True, f"phase {phase.name} of {named(run)} stops at its next step and keeps its result"
+    return True, f"phase {phase.name} of {named(run)} has not begun; the stop is applied as soon as it does"
 
 
 def _pause(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: PauseBody) -> Said:
-    _check_active(run, "paused")
+    check_active(run, "paused")
     if run.state == RunState.WAITING or run.request == Stop.PAUSE:
-        return False, f"{_named(run)} is {'paused' if run.state == RunState.WAITING else 'pausing'} already"
+        return False, f"{named(run)} is {'paused' if run.state == RunState.WAITING else 'pausing'} already"
     latest = body.checkpoint == "latest"
     loses = _losses(context, connection, run) if latest else ""
     runs.ask(connection, run.id, Stop.PAUSE, request_latest=latest, request_by=actor.name, request_at=now)
     text = "pause requested" + (" from the last checkpoint" if latest else "")
-    _record(connection, run, "pause_requested", text, actor, now, body.note, data={"checkpoint": body.checkpoint})
+    record(connection, run, "pause_requested", text, actor, now, body.note, data={"checkpoint": body.checkpoint})
     if run.state == RunState.QUEUED:
-        return True, f"{_named(run)} leaves the queue and waits; bring it back with: whistle resume {run.number}"
+        return True, f"{named(run)} leaves the queue and waits; bring it back with: whistle resume {run.number}"
     how = f"leaves at once{loses}" if latest else "saves at its next step and leaves"
     rows = {row.id: row for row in phases.of_runs(connection, [run.id])[run.id]}
     tasks = [rows[row.phase_id].name for row in phases.live_of_run(connection, run.id)
              if rows[row.phase_id].kind == PhaseKind.TASK]  # fmt: skip
     if tasks:
         how = f"leaves; its task {' and '.join(tasks)} can't save and will start again from its beginning"
-    return True, f"{_named(run)} {how}; bring it back with: whistle resume {run.number}"
+    return True, f"{named(run)} {how}; bring it back with: whistle resume {run.number}"
 
 
 def _losses(context: Context, connection: sa.Connection, run: Row) -> str:
@@ -192,7 +174,7 @@ def _losses(context: Context, connection: sa.Connection, run: Row) -> str:
         newest = checkpoints.newest(connection, run.id, phase.name)
         if newest is None:
             raise NoCheckpoint(
-                f"phase {phase.name} of {_named(run)} has no committed checkpoint: "
+                f"phase {phase.name} of {named(run)} has no committed checkpoint: "
                 f"leaving now would lose all {step} steps",
                 hint=f"let it save first: whistle pause {run.number} --checkpoint save",
             )
@@ -203,11 +185,11 @@ def _losses(context: Context, connection: sa.Connection, run: Row) -> str:
 def _resume(
     context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: ResumeBody
 ) -> Said:
-    _check_active(run, "resumed")
+    check_active(run, "resumed")
     if run.state != RunState.WAITING:
         if run.request == Stop.PAUSE:
-            raise Refused(f"{_named(run)} is still pausing", hint="resume it once it is shown as waiting")
-        return False, f"{_named(run)} is not paused"
+            raise Refused(f"{named(run)} is still pausing", hint="resume it once it is shown as waiting")
+        return False, f"{named(run)} is not paused"
     for phase in phases.of_runs(connection, [run.id])[run.id]:
         _check_resumable(connection, run, phase, body.from_start)
         # Only where nothing can be resumed: a checkpoint that loads is never thrown away by this.
@@ -215,8 +197,8 @@ def _resume(
         if body.from_start and phase.state == PhaseState.PENDING and (bare or run.attention):
             phases.update(connection, phase.id, from_start=True)
     runs.unpause(connection, run.id)
-    _record(connection, run, "resume_requested", "resume requested", actor, now, body.note)
-    return True, f"{_named(run)} is back in the queue"
+    record(connection, run, "resume_requested", "resume requested", actor, now, body.note)
+    return True, f"{named(run)} is back in the queue"
 
 
 def _check_resumable(connection: sa.Connection, run: Row, phase: Row, from_start: bool) -> None:
@@ -228,7 +210,7 @@ def _check_resumable(connection: sa.Connection, run: Row, phase: Row, from_start
     if ran and checkpoints.newest(connection, run.id, phase.name) is None and phase.restore_from is None:
         done = f"made {steps} steps and " if steps else ""
         raise NoCheckpoint(
-            f"phase {phase.name} of {_named(run)} {done}left no checkpoint: it would start at step 0",
+            f"phase {phase.name} of {named(run)} {done}left no checkpoint: it would start at step 0",
             hint=f"if that is what you want: whistle resume {run.number} --from-start",
         )
 
@@ -243,13 +225,13 @@ def _kill(
     body: KillBody,
     discard: bool = False,
 ) -> Said:
-    _check_active(run, "killed")
+    check_active(run, "killed")
     if run.request == Stop.KILL:
         if discard and not run.discard:
             runs.update(connection, run.id, discard=True)
-            _record(connection, run, "cancel_requested", "its checkpoints go too", actor, now, body.note)
-            return True, f"{_named(run)} is being killed; its checkpoints go too"
-        return False, f"{_named(run)} is being killed already"
+            record(connection, run, "cancel_requested", "its checkpoints go too", actor, now, body.note)
+            return True, f"{named(run)} is being killed; its checkpoints go too"
+        return False, f"{named(run)} is being killed already"
     attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, []) if run.attempts else []
     cost = views.credits_of(context, run, attempts, now)
     runs.ask(
@@ -263,19 +245,19 @@ def _kill(
         estimate=cost.estimated,
     )
     kind, word = ("cancel_requested", "cancel") if discard else ("kill_requested", "kill")
-    _record(connection, run, kind, f"{word} requested", actor, now, body.note, data={"credits_used": cost.used})
+    record(connection, run, kind, f"{word} requested", actor, now, body.note, data={"credits_used": cost.used})
     goes = "; its checkpoints go too" if discard else ""
-    return True, f"{_named(run)} is being killed{goes}"
+    return True, f"{named(run)} is being killed{goes}"
 
 
 def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float) -> Said:
     if run.state not in RUN_ENDED:
-        raise RunActive(f"{_named(run)} is {run.state}: kill it first", hint=f"whistle kill {run.number}")
+        raise RunActive(f"{named(run)} is {run.state}: kill it first", hint=f"whistle kill {run.number}")
     paths = [row.path for row in checkpoints.of_run(connection, run.id)]
     if children := runs.children_using(connection, paths):
         raise Refused(
             f"{children} active run{'s' if children > 1 else ''} continue{'' if children > 1 else 's'} from "
-            f"{_named(run)}: its checkpoints are in use",
+            f"{named(run)}: its checkpoints are in use",
             hint="delete it once they have ended",
         )
     attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
@@ -286,18 +268,13 @@ def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor,
         rubbish.append(str(context.settings.bundles / f"{run.bundle}.tar"))
     admin.discard(connection, rubbish, now)
     events.forget(connection, run.id)
-    events.add(connection, run.id, "deleted", f"{_named(run)} was deleted", at=now, actor=actor.name)
-    return True, f"{_named(run)} and all it stored are deleted"
+    events.add(connection, run.id, "deleted", f"{named(run)} was deleted", at=now, actor=actor.name)
+    return True, f"{named(run)} and all it stored are deleted"
 
 
 def _phase_to_stop(rows: list[Row], run: Row, name: str | None) -> Row:
     if name is not None:
-        for row in rows:
-            if row.name == name:
-                return row
-        near = difflib.get_close_matches(name, [row.name for row in rows], 1)
-        hint = f"did you mean {near[0]}?" if near else f"its phases: {', '.join(row.name for row in rows)}"
-        raise NotFound(f"{_named(run)} has no phase {name}", hint=hint)
+        return phase_named(rows, run, name)
     running = [row for row in rows if row.state == PhaseState.RUNNING]
     for candidates in ([row for row in running if row.kind == PhaseKind.TRAIN], running):
         if len(candidates) == 1:
@@ -306,46 +283,8 @@ def _phase_to_stop(rows: list[Row], run: Row, name: str | None) -> Row:
     if len(left) == 1:
         return left[0]
     if not left:
-        raise PhaseEnded(f"{_named(run)} has no train phase left to stop")
+        raise PhaseEnded(f"{named(run)} has no train phase left to stop")
     raise Refused(
-        f"{_named(run)} has several train phases that could be stopped",
+        f"{named(run)} has several train phases that could be stopped",
         hint=f"say which one: --phase {' | '.join(row.name for row in left)}",
     )
-
-
-def _check_active(run: Row, verb: str) -> None:
-    if run.state in RUN_ENDED:
-        when = f" at {iso(run.ended_at)}" if run.ended_at else ""
-        what = "was killed" if run.state == RunState.KILLED else f"has {run.state}"
-        raise RunEnded(
-            f"{_named(run)} {what}{when}: it can't be {verb} any more",
-            hint=f"a new run can go on from its checkpoint (whistle continue {run.number}) "
-            f"or from the start (whistle rerun {run.number})",
-        )
-    if run.request == Stop.KILL and verb != "killed":
-        raise RunEnded(f"{_named(run)} is being killed: it can't be {verb} any more")
-
-
-def _record(
-    connection: sa.Connection,
-    run: Row,
-    kind: str,
-    text: str,
-    actor: Actor,
-    now: float,
-    note: str,
-    *,
-    phase: str | None = None,
-    data: dict[str, Any] | None = None,
-) -> None:
-    """The event, and the note with the run's own, where it can be searched and edited."""
-    said = f"{text}: {note}" if note else text
-    events.add(
-        connection, run.id, kind, said, at=now, actor=actor.name, phase=phase, data={**(data or {}), "note": note}
-    )
-    if note:
-        runs.update(connection, run.id, note=f"{run.note}\n{note}" if run.note else note)
-
-
-def _named(run: Row) -> str:
-    return f"run #{run.number} ({run.name})"

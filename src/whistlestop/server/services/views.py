@@ -16,17 +16,20 @@ from whistlestop.server.services.context import Context
 from whistlestop.server.store import admin, phases, runs
 from whistlestop.wire.api import (
     AttemptView,
+    ChangeView,
     CheckpointView,
     CodeView,
     CreditsView,
     EventView,
     LadderView,
+    ParamView,
     ParentView,
     PhaseView,
     PoolView,
     ProgressView,
     QueueView,
     RunView,
+    SavesView,
     StopReasonView,
 )
 
@@ -85,6 +88,7 @@ def checkpoint_view(row: Row) -> CheckpointView:
         bytes=row.bytes,
         verified=row.verified,
         pinned=row.pinned,
+        healthy=row.healthy,
         metrics=row.metrics,
         path=row.path,
     )
@@ -224,7 +228,14 @@ def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: 
         ladder=LadderView(**newest.ladder) if newest is not None and alive and newest.ladder else None,
         retry_at=iso(row.not_before) if row.state == PhaseState.PENDING and row.not_before > now else None,
         attempts=[_attempt_view(context, attempt, now) for attempt in attempts],
+        params={name: ParamView(**said) for name, said in row.params.items()},
+        steering=[_change_view(said) for said in row.steering],
+        saves=SavesView(requested=row.save_seq, done=row.saves_done, step=row.saved_step),
     )
+
+
+def _change_view(said: dict[str, Any]) -> ChangeView:
+    return ChangeView(**{**said, "at": iso(said["at"])})
 
 
 def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:

@@ -28,11 +28,13 @@ def of_run(connection: sa.Connection, run_id: str, phase: str | None = None) -> 
 
 
 def newest(connection: sa.Connection, run_id: str, phase: str) -> Row | None:
-    return next(iter(of_run(connection, run_id, phase)), None)
+    """Of those that a run may resume from."""
+    return next((row for row in of_run(connection, run_id, phase) if row.healthy), None)
 
 
 def protected(connection: sa.Connection, run_id: str) -> list[str]:
-    """Those that retention must leave: pinned, or what another active run starts from."""
+    """Those that retention must leave: pinned, what another active run starts from, and where a phase has gone wrong,
+    the last one from before."""
     used = (
         sa.select(phases.c.restore_from)
         .select_from(phases.join(runs, runs.c.id == phases.c.run_id))
@@ -41,7 +43,18 @@ def protected(connection: sa.Connection, run_id: str) -> list[str]:
     query = sa.select(checkpoints.c.id).where(
         checkpoints.c.run_id == run_id, sa.or_(checkpoints.c.pinned, checkpoints.c.path.in_(used))
     )
-    return sorted(connection.scalars(query))
+    return sorted({*connection.scalars(query), *_last_good(connection, run_id)})
+
+
+def _last_good(connection: sa.Connection, run_id: str) -> set[str]:
+    """Only where newer ones are unhealthy: otherwise the newest is kept anyway."""
+    wrong, found = set[str](), dict[str, str]()
+    for row in of_run(connection, run_id):
+        if not row.healthy and row.phase not in found:
+            wrong.add(row.phase)
+        elif row.healthy:
+            found.setdefault(row.phase, row.id)
+    return {found[phase] for phase in wrong & found.keys()}
 
 
 def remove(connection: sa.Connection, run_id: str, ids: Collection[str]) -> None:

@@ -129,6 +129,9 @@ _LIVE_WITH_REQUESTS = (
         runs.c.kill_grace,
         phases.c.stop_seq,
         phases.c.stop_by,
+        phases.c.save_seq,
+        phases.c.saves_done,
+        phases.c.steering,
     )
     .select_from(attempts.join(runs, runs.c.id == attempts.c.run_id).join(phases, phases.c.id == attempts.c.phase_id))
     .where(attempts.c.run_id == sa.bindparam("run"), attempts.c.state == AttemptState.STARTED)

@@ -123,6 +123,13 @@ phases = sa.Table(
     sa.Column("stop_reasons", sa.JSON, nullable=False),
     sa.Column("from_start", sa.Boolean, nullable=False, default=False),  # a person allowed a start at step 0
     sa.Column("restore_from", sa.Text),  # continue: the checkpoint it starts from
+    # Steering. Like every request: beside the state, durable before the answer.
+    sa.Column("save_seq", sa.Integer, nullable=False, server_default=sa.text("0")),  # saves asked for
+    sa.Column("save_at", Seconds),  # when the last one was asked for
+    sa.Column("saves_done", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("saved_step", Offset),  # of the checkpoint that answered the last one
+    sa.Column("steering", sa.JSON, nullable=False, server_default=sa.text("'[]'")),  # see services/changes.py
+    sa.Column("params", sa.JSON, nullable=False, server_default=sa.text("'{}'")),  # as the program declared them
     sa.UniqueConstraint("run_id", "ordinal"),
     sa.Index("ix_phases_state", "state"),
 )
@@ -250,6 +257,7 @@ checkpoints = sa.Table(
     sa.Column("verified", sa.Boolean, nullable=False),
     sa.Column("pinned", sa.Boolean, nullable=False, default=False),
     sa.Column("metrics", sa.JSON, nullable=False),
+    sa.Column("healthy", sa.Boolean, nullable=False, server_default=sa.true()),  # False: never resumed from
     sa.Index("ix_checkpoints_run_id_phase_step", "run_id", "phase", "step"),
 )
 
