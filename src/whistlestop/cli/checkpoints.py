@@ -41,6 +41,6 @@ def checkpoints(
             words.local_time(item.committed_at),
             words.size(item.bytes),
             "✓" if item.verified else "✗",
-            "pinned" if item.pinned else "",
+            ", ".join(word for word, so in (("pinned", item.pinned), ("unhealthy", not item.healthy)) if so),
         )
     show(made)

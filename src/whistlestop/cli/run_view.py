@@ -8,11 +8,12 @@ from whistlestop.cli import words
 from whistlestop.cli.failures import printable
 from whistlestop.cli.output import table
 from whistlestop.cli.runs_table import ordinal
-from whistlestop.wire.api import AttemptView, PhaseView, RunView
+from whistlestop.wire.api import AttemptView, ChangeView, PhaseView, RunView
 
 
 def run_view(run: RunView) -> RenderableType:
-    return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *_attempts(run.phases))
+    tables = (*steering(run.phases), *_attempts(run.phases))
+    return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *tables)
 
 
 def headline(run: RunView) -> Text:
@@ -110,6 +111,27 @@ def phase_why(phase: PhaseView) -> str:
         parts.append(f"again at {words.local_time(phase.retry_at, date=False)}")
     parts += [reason.text for reason in sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)]
     return printable("; ".join(parts))
+
+
+def steering(phases: list[PhaseView]) -> list[RenderableType]:
+    """What can be changed on the way, and what was."""
+    lines = []
+    for phase in phases:
+        if phase.params:
+            known = ", ".join(f"{name} = {param.value!r}" for name, param in phase.params.items())
+            lines.append(f"{phase.name}: can be set: {known}")
+        lines += [f"{phase.name}: {_change(change)}" for change in phase.steering]
+        if phase.saves.done < phase.saves.requested and phase.status == "running":
+            lines.append(f"{phase.name}: a save was asked for")
+    return [Text(), *(Text(printable(line), style="dim") for line in lines)] if lines else []
+
+
+def _change(change: ChangeView) -> str:
+    name = "steps" if change.name == "total" else change.name.removeprefix("param:")
+    where = f"from step {change.step:,} on" if change.step is not None else "not applied yet"
+    if change.refused:
+        where = f"not taken by the program: {change.refused}"
+    return f"{name} = {change.value!r}, {where} (asked by {change.actor})"
 
 
 def _attempts(phases: list[PhaseView]) -> list[RenderableType]:

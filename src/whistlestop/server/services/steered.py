@@ -21,7 +21,7 @@ def hear(context: Context, connection: sa.Connection, attempt: Row, said: Mappin
         case {"kind": "steering_refused", "seq": int(seq)}:
             _refused(context, connection, attempt, seq, str(said.get("text") or "the program refused it")[:1000])
         case {"kind": "params", "params": dict(params)}:
-            _declared(connection, attempt, params)
+            _declared(context, connection, attempt, params)
         case _:
             return False
     return True
@@ -63,7 +63,7 @@ def _refused(context: Context, connection: sa.Connection, attempt: Row, seq: int
     _tell(context, connection, attempt, phase, "steering_refused", text, {**change, "refused": why})
 
 
-def _declared(connection: sa.Connection, attempt: Row, given: Mapping[str, Any]) -> None:
+def _declared(context: Context, connection: sa.Connection, attempt: Row, given: Mapping[str, Any]) -> None:
     phase = phases.get(connection, attempt.phase_id)
     known = dict(phase.params)
     for name, said in given.items():
@@ -74,8 +74,13 @@ def _declared(connection: sa.Connection, attempt: Row, given: Mapping[str, Any])
                 "low": _bound(said.get("low")),
                 "high": _bound(said.get("high")),
             }
-    if known != phase.params:
-        phases.update(connection, phase.id, params=known)
+    if known == phase.params:
+        return
+    phases.update(connection, phase.id, params=known)
+    if new := [name for name in known if name not in phase.params]:
+        said = ", ".join(f"{name} = {known[name]['value']!r}" for name in new)
+        events.add(connection, attempt.run_id, "params", f"can be set on the way: {said}"[:2000], at=context.clock(),
+                   actor="program", scope="instance", phase=phase.name, attempt=attempt.number)  # fmt: skip
 
 
 def _find(phase: Row, seq: int) -> changes.Stored | None:
