@@ -175,6 +175,11 @@ phases:
         ("name: x\ncommand: a\nkind: task\ncheckpoint: {keep: 2}", "checkpoint", "only train phases"),
         ("name: x\ncommand: a\nstop_when: plateau", "stop_when", "list of rules"),
         ("name: x\ncommand: a\nstop_when: [{plateau: .nan}]", "stop_when.0", "not finite"),
+        ("name: x\ncommand: a\nstop_when: [{platou: {metric: a}}]", "stop_when.0.platou", "not a stop rule"),
+        ("name: x\ncommand: a\nstop_when: [loss]", "stop_when.0", '"loss" is not a stop rule'),
+        ("name: x\ncommand: a\nstop_when: [7]", "stop_when.0", "must be a rule"),
+        ("name: x\ncommand: a\nstop_when: [{plateau: {patience: 3}}]", "stop_when.0.plateau", "`metric` is missing"),
+        ("name: x\ncommand: a\nstop_when: [{max_time: soon}]", "stop_when.0.max_time", "length of time"),
         ("name: x\ncommand: a\ngrace: soon", "grace", "length of time"),
         ("name: x\ncommand: a\ngrace: {flg: 1m}", "grace.flg", "unknown key"),
         ("name: x\nphases: [{name: a, command: b, needs: [a]}]", "phases.0.needs.0", "can't need itself"),
@@ -190,6 +195,17 @@ phases:
 def test_each_mistake_has_its_own_sentence(text: str, path: str, words: str) -> None:
     found = mistakes(text)
     assert [problem.path for problem in found if words in problem.text] == [path], found
+
+
+def test_a_mistake_in_a_stop_rule_has_its_line_and_a_hint() -> None:
+    found = mistakes(
+        "name: x\ncommand: a\nstop_when:\n  - loss < 0.1\n  - any:\n      - max_steps: 5\n"
+        "      - plateau:\n          metric: loss\n          patiense: 3\n  - max_step: 3\n"
+    )
+    assert [(problem.line, problem.path, problem.hint) for problem in found] == [
+        (9, "stop_when.1.any.1.plateau.patiense", 'did you mean "patience"?'),
+        (10, "stop_when.2.max_step", 'did you mean "max_steps"?'),
+    ]
 
 
 def test_plain_values_become_the_text_of_a_spec() -> None:

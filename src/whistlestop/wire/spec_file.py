@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from whistlestop.domain.errors import SpecInvalid
+from whistlestop.domain.stop_rules import judge_rules
 from whistlestop.domain.stops import Ladder
 from whistlestop.wire.durations import FORMS, parse_duration
 from whistlestop.wire.mistakes import Mistakes, shown
@@ -34,7 +35,6 @@ _PHASE_NAME = re.compile(r"(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _CADENCE = re.compile(r"([0-9]{1,12})\s+([a-z]+)")
-_RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 T = TypeVar("T")
 
@@ -313,7 +313,7 @@ def _checkpoint(entry: _Map | None) -> CheckpointSpec:
 
 
 def _stop_when(entry: _Map) -> tuple[Mapping[str, Any], ...]:
-    """Rules for the SDK. Their meaning is judged there; here only that each one is a rule at all."""
+    """Rules for the SDK, kept as they were written: a text as {rule: TEXT}."""
     node = entry.items.get("stop_when")
     if node is None or node.value is None:
         return ()
@@ -322,18 +322,30 @@ def _stop_when(entry: _Map) -> tuple[Mapping[str, Any], ...]:
         return ()
     rules: list[Mapping[str, Any]] = []
     for index, item in enumerate(node.value):
-        where = f"stop_when.{index}"
-        if isinstance(item.value, str) and item.value.strip():
-            rules.append({"rule": item.value.strip()})
-        elif not isinstance(item.value, dict) or not item.value:
-            entry.wrong(where, "must be a rule: a word, or a mapping", node=item)
-        elif odd := next((key for key in item.value if not _RULE.fullmatch(key)), None):
-            entry.wrong(where, f'"{shown(odd)}" is not a name for a rule', node=item)
-        elif not _finite(rule := plain(item)):
-            entry.wrong(where, "has a number that is not finite or too large", node=item)
-        else:
-            rules.append(rule)
+        rule = plain(item)
+        if not _finite(rule):
+            entry.wrong(f"stop_when.{index}", "has a number that is not finite or too large", node=item)
+            continue
+        _, problems = judge_rules([rule])
+        for problem in problems:
+            inside = problem.path.split(".")[1:]  # its first part is the index in a list of one
+            where = ".".join(["stop_when", str(index), *inside])
+            entry.wrong(where, problem.text, hint=problem.hint, node=_deeper(item, inside))
+        if not problems:
+            rules.append(rule if isinstance(rule, dict) else {"rule": rule.strip()})
     return tuple(rules)
+
+
+def _deeper(node: Node, path: Sequence[str]) -> Node:
+    """The value at `path`, or the last one on the way to it."""
+    for key in path:
+        if isinstance(node.value, dict) and key in node.value:
+            node = node.value[key]
+        elif isinstance(node.value, list) and key.isdigit() and int(key) < len(node.value):
+            node = node.value[int(key)]
+        else:
+            break
+    return node
 
 
 def _finite(value: Any) -> bool:
