@@ -8,6 +8,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from whistlestop.domain.errors import BadRequest
@@ -66,10 +67,10 @@ def _rehearse(stage: Stage, steps: int, given: list[int], ignore: tuple[str, ...
     points = given or [_middle(end)]
     resumed: dict[int, Played] = {}
     for point in points:
-        outcome = _interrupted(stage, point, steps)
+        paused, outcome = _interrupted(stage, point, steps, end)
         if outcome.trouble:
             return failed(stage.command, end, points, outcome.trouble)
-        resumed[point] = outcome
+        resumed[paused.step] = outcome
     first = Outcome.of(straight, ignore)
     others = {point: Outcome.of(each, ignore) for point, each in resumed.items()}
     again: Outcome | None = None
@@ -82,14 +83,18 @@ def _rehearse(stage: Stage, steps: int, given: list[int], ignore: tuple[str, ...
     return compare(stage.command, end, first, again, others)
 
 
-def _interrupted(stage: Stage, point: int, steps: int) -> Played:
+def _interrupted(stage: Stage, point: int, steps: int, end: int) -> tuple[Played, Played]:
+    """The part before the pause, and the whole line at its end."""
     line = f"interrupted-{point}"
     paused = play(stage, line, f"the run that pauses at step {point}", to=point, pause=True)
-    if paused.trouble or paused.checkpoint is None:
-        return paused
-    what = f"the run resumed at step {point}"
+    if paused.trouble:
+        return paused, paused
+    if paused.step >= end:  # several steps are one to its framework
+        why = f"It could be paused only at step {paused.step}, where the straight run ended: take more steps."
+        return paused, replace(paused, trouble=why)
+    what = f"the run resumed at step {paused.step}"
     resumed = play(stage, line, what, to=steps, restore=paused.checkpoint, number=2)
-    return resumed.after(paused)
+    return paused, resumed.after(paused)
 
 
 def _middle(end: int) -> int:
