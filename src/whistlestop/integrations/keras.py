@@ -71,7 +71,6 @@ class Whistle(keras.callbacks.Callback):
         self._again = 0  # of those: how many the data brings again, because it can't be moved
         self._pending = False  # the epoch's steps are done, its evaluation is not
         self._stopping = False  # by us
-        self._cut = False  # the evaluation was left half-way
         self._epoch_metrics: Mapping[str, Any] | None = (
             None  # of training, while the evaluation uses the same variables
         )
@@ -86,7 +85,6 @@ class Whistle(keras.callbacks.Callback):
         self._forget()
         run, model = self._run, self.model
         per_epoch, epochs = self.params.get("steps"), self.params["epochs"]
-        run.track(rng=True)
         run.saves(name="fit", save=self._state, load=self._load)  # first: loading it may build what the others fill
         run.saves(name="model", save=lambda: values(model.variables), load=lambda s: load_values(model.variables, s))
         if model.optimizer is not None:
@@ -94,11 +92,12 @@ class Whistle(keras.callbacks.Callback):
                 model.optimizer.build(model.trainable_variables)
             variables = model.optimizer.variables
             run.saves(name="optimizer", save=lambda: values(variables), load=lambda s: load_values(variables, s))
+        run.track(rng=True)
         total = per_epoch * epochs if per_epoch else None
         self._driven = run.driven(total=total, per_epoch=per_epoch)
         self._step = self._driven.start
         self._draws = torch_draws()
-        self._place(per_epoch)
+        self._place()
         if self._step and self._epoch:
             model._initial_epoch = self._epoch  # as Keras's own BackupAndRestore does it
         if (total is None or self._step < total) and not self._pending and self._driven.done(self._step):
@@ -140,20 +139,20 @@ class Whistle(keras.callbacks.Callback):
             self._step += done - self._batch
             self._batch = done
             self._run.log_at(self._step - 1, logs or {})
-        due = self._driven.look(self._step)
-        if done == per_epoch:  # a boundary behind the evaluation, unless it has to be now
-            self._pending = True
-            self._draws = torch_draws()
-            if not (due.leave or due.stop):
-                return
-        self._settle(due)
+        if done != per_epoch:
+            self._settle(self._driven.look(self._step))
+            return
+        # The boundary is behind the evaluation, unless somebody waits for it.
+        self._pending = True
+        self._draws = torch_draws()
+        self._end_if_asked()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._driven is None:
             return
         logs = {} if logs is None else logs
         self._open.close()
-        if self._cut or self._stopping:  # a mean over the first batches only is not what its name says
+        if self._stopping:  # a mean over the first batches only is not what its name says
             for name in [name for name in logs if name.startswith("val_")]:
                 del logs[name]
         if self._epoch_metrics is not None and "loss" not in logs:  # resumed behind the epoch's last batch
@@ -177,6 +176,15 @@ class Whistle(keras.callbacks.Callback):
             self._driven.finished(self._step)
         self._driven = None
 
+    def _end_if_asked(self) -> None:
+        """Between an epoch's last batch and the end of its evaluation; what is left of that is done on resume."""
+        if not self._run.should_stop:
+            return
+        due = self._driven.look(self._step)
+        if due.ends:
+            self._settle(due)
+            self.model.stop_evaluating = True
+
     def _settle(self, due: Any) -> None:
         try:
             if self._driven.settle(due):
@@ -195,18 +203,12 @@ class Whistle(keras.callbacks.Callback):
         if self._stopping:
             self.model.stop_evaluating = True  # Keras evaluates after a stop too: one batch, then
             return
-        self._cut = False
         self._epoch_metrics = self._metrics()
         self._evaluation.enter_context(self._run.evaluating())
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._driven is None or self._stopping or not self._run.should_stop:
-            return
-        due = self._driven.look(self._step)
-        if due.leave or due.stop:
-            self._settle(due)
-            self._cut = True
-            self.model.stop_evaluating = True
+        if self._driven is not None and not self._stopping:
+            self._end_if_asked()
 
     def on_test_end(self, logs: Any = None) -> None:
         self._evaluation.close()
@@ -221,6 +223,7 @@ class Whistle(keras.callbacks.Callback):
             "pending": self._pending,
             "metrics": self._epoch_metrics if self._pending and self._epoch_metrics else self._metrics(),
             "seed": seed_state(),
+            "draws": self._draws if self._pending else None,
             "history": {"epoch": list(getattr(history, "epoch", [])), "values": dict(getattr(history, "history", {}))},
             "callbacks": [callback_state(each) for each in self._also],
         }
@@ -234,12 +237,14 @@ class Whistle(keras.callbacks.Callback):
             self.model.test_on_batch(x, y, sample_weight=sample_weight)
         load_seed(state["seed"])
 
-    def _place(self, per_epoch: int | None) -> None:
+    def _place(self) -> None:
         """Where to go on: in the middle of an epoch, before its evaluation, or at the beginning of one."""
         if self._resumed is None:
             return
         self._epoch, batch, self._pending = (self._resumed[name] for name in ("epoch", "batch", "pending"))
         self._batch = self._skip = batch
+        if self._pending:
+            self._draws = self._resumed["draws"]
         if self._data is None and batch:
             self._again = batch
             self._say(

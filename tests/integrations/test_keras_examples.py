@@ -1,0 +1,75 @@
+"""Keras's own fit(), on both backends, in real processes: stopped, paused and resumed, ended by a rule."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from whistlestop.channel.layout import Loop, Word
+from whistlestop.domain.stops import Stop
+from whistlestop.runner.rehearsal import rehearse
+from whistlestop.testing.example_program import example_program, quiet_environment
+from whistlestop.testing.missing import missing
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "keras"
+PER_EPOCH = 32
+
+
+@pytest.fixture(params=["tensorflow", "torch"])
+def backend(request: pytest.FixtureRequest) -> str:
+    for name in ("keras", request.param):
+        if importlib.util.find_spec(name) is None:
+            missing(f"{name} is not installed")
+    return str(request.param)
+
+
+def test_a_resumed_fit_comes_to_the_same_bits(backend: str, tmp_path: Path) -> None:
+    # In the middle of the second epoch, and (TensorFlow) behind the last batch of one: its evaluation is still to come.
+    at = [45, 2 * PER_EPOCH] if backend == "tensorflow" else [45]
+    report = rehearse(
+        [sys.executable, str(EXAMPLE / "train.py")],
+        steps=3 * PER_EPOCH + 10,
+        at=at,
+        env=quiet_environment(KERAS_BACKEND=backend, EPOCHS="5"),
+        cwd=tmp_path,
+    )
+    assert report.same, report.text
+    assert {"model", "optimizer", "fit", "rng"} <= set(report.parts)
+    assert report.metrics["loss"] == 3 * PER_EPOCH + 10
+    assert report.metrics["val_loss"] == 3
+
+
+def test_a_stop_ends_fit_at_the_next_batch(backend: str, tmp_path: Path) -> None:
+    with example_program(EXAMPLE, tmp_path, {"KERAS_BACKEND": backend, "EPOCHS": "100000"}) as program:
+        program.wait_for_step(PER_EPOCH + 5)
+        ordered = program.order(Stop.FINISH_PHASE)
+        assert program.end() == 0, program.stderr
+        steps = program.series("loss")
+        assert sum(at > ordered for _, at, values in program.points() if "loss" in values) <= 1
+        assert program.loop == Loop.STOPPED
+        assert program.saved()[0] == program.step == len(steps) == max(steps) + 1
+        assert program.stdout.startswith("accuracy on held-out data")  # what stands behind fit() has run
+        assert program.control[Word.TOTAL] == 100000 * PER_EPOCH
+        assert program.control[Word.BATCHES] == PER_EPOCH
+        assert (program.control[Word.EPOCH], program.control[Word.BATCH]) == divmod(program.step, PER_EPOCH)
+        evaluations = program.events("evaluation")
+        assert len(evaluations) == program.control[Word.EVALUATIONS] >= 1
+        whole = program.series("val_loss")
+        assert (
+            list(whole) == list(program.series("epoch_loss")) == [PER_EPOCH * n - 1 for n in range(1, len(whole) + 1)]
+        )
+        assert program.series("epoch_loss")[PER_EPOCH - 1] == steps[PER_EPOCH - 1]
+
+
+def test_a_rule_ends_fit_and_its_reason_is_told(tmp_path: Path) -> None:
+    if importlib.util.find_spec("tensorflow") is None or importlib.util.find_spec("keras") is None:
+        missing("keras and tensorflow are not installed")
+    rules = '[{"plateau": {"metric": "val_loss", "patience": 1, "min_delta": 100}}]'
+    with example_program(EXAMPLE, tmp_path, {"EPOCHS": "50", "WHISTLE_STOP_WHEN": rules}) as program:
+        assert program.end() == 0, program.stderr
+        assert program.step == 2 * PER_EPOCH
+        assert program.loop == Loop.STOPPED
+        (reasons,) = program.events("stop_reasons")
+        assert [(each["reason"], each["decisive"]) for each in reasons["reasons"]] == [("plateau", True)]
+        assert program.stdout.startswith("accuracy on held-out data")
