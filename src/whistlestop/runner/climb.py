@@ -52,7 +52,7 @@ class Climber:
         self._timer: asyncio.TimerHandle | None = None
         self._program: Program | None = None
         self._ordered_at = self._rung_at = self._started_at = 0.0
-        self._seq = 0
+        self._seq = self._saves = 0
         self.stop = Stop.NONE
         self.rung: Rung | None = None
         self.actor = ""
@@ -62,8 +62,8 @@ class Climber:
     def take(self, order: Order, *, own_limit: bool = False) -> bool:
         """Straight into the control block. True when it asks for more than before."""
         control = self._control
-        if order.checkpoint_now > control[Word.CHECKPOINT_NOW]:
-            control[Word.CHECKPOINT_NOW] = order.checkpoint_now
+        self._saves = max(self._saves, order.checkpoint_now)
+        self._hand_saves()
         if order.kill_save is not None:
             self._times = Times(**{**self._times.__dict__, "kill_save": order.kill_save})
         stop = Stop(order.stop)
@@ -89,6 +89,7 @@ class Climber:
     def go_on(self) -> None:
         """Look at the situation again: climb what is due, and come back when the next rung is."""
         self.halt()
+        self._hand_saves()
         while self._program is not None and (step := following(self._situation(), self._times)) is not None:
             rung, due = step
             if due > self._clock():
@@ -109,6 +110,11 @@ class Climber:
         """The program has ended: there is nobody to climb for."""
         self._program = None
         self.halt()
+
+    def _hand_saves(self) -> None:
+        """Once there is a loop: it saves for every increase that it sees, and what was there before it is none."""
+        if self._control[Word.LOOP] and self._saves > self._control[Word.CHECKPOINT_NOW]:
+            self._control[Word.CHECKPOINT_NOW] = self._saves
 
     def _climb(self, rung: Rung) -> None:
         self.rung, self._rung_at = rung, self._clock()
