@@ -19,24 +19,42 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whistlestop.client import Client
+    from whistlestop.integrations.mirror import mirror
+    from whistlestop.sdk import rules as stop_when
+    from whistlestop.sdk.batches import Batches
+    from whistlestop.sdk.interrupts import listen as listen_for_signals
     from whistlestop.sdk.parts import RestoreFailed
+    from whistlestop.sdk.rules import above, below, max_steps, max_time, non_finite, plateau, privacy_budget, when
     from whistlestop.sdk.run import Killed, Paused, Run, run
     from whistlestop.sdk.saver import Restored
     from whistlestop.sdk.step import Step
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Killed", "Paused", "RestoreFailed", "Restored", "Run", "Step", "input", "run"]
+__all__ = [
+    "Batches", "Client", "Killed", "Paused", "RestoreFailed", "Restored", "Run", "Step", "above", "below", "input",
+    "listen_for_signals", "max_steps", "max_time", "mirror", "non_finite", "plateau", "privacy_budget", "run",
+    "stop_when", "when",
+]  # fmt: skip
 
+_SDK = "whistlestop.sdk."
 _HOMES = {
+    "Batches": f"{_SDK}batches",
     "Client": "whistlestop.client",
-    "Killed": "whistlestop.sdk.run",
-    "Paused": "whistlestop.sdk.run",
-    "RestoreFailed": "whistlestop.sdk.parts",
-    "Restored": "whistlestop.sdk.saver",
-    "Run": "whistlestop.sdk.run",
-    "Step": "whistlestop.sdk.step",
-    "run": "whistlestop.sdk.run",
+    "Killed": f"{_SDK}run",
+    "Paused": f"{_SDK}run",
+    "RestoreFailed": f"{_SDK}parts",
+    "Restored": f"{_SDK}saver",
+    "Run": f"{_SDK}run",
+    "Step": f"{_SDK}step",
+    "listen_for_signals": f"{_SDK}interrupts",
+    "mirror": "whistlestop.integrations.mirror",
+    "run": f"{_SDK}run",
+    "stop_when": f"{_SDK}rules",
+    **dict.fromkeys(
+        ("above", "below", "max_steps", "max_time", "non_finite", "plateau", "privacy_budget", "when"), f"{_SDK}rules"
+    ),
 }
+_OTHER_NAMES = {"listen_for_signals": "listen", "stop_when": ""}  # in their home; "" is the home itself
 
 
 def _announce() -> None:
@@ -67,7 +85,9 @@ def __getattr__(name: str) -> "Any":
         raise AttributeError(f"module 'whistlestop' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    inside = _OTHER_NAMES.get(name, name)
+    value = getattr(home, inside) if inside else home
     globals()[name] = value
     return value
 

@@ -335,7 +335,7 @@ def test_a_save_that_fails_is_told_and_the_words_are_exact(attached: Channel, mo
         run.track(state={})
         for step in run.steps(6):
             if step == 0:
-                monkeypatch.setattr("whistlestop.sdk.saver.pack", fail)
+                monkeypatch.setattr("whistlestop.sdk.staging.pack", fail)
             if step == 4:
                 assert attached.control[Word.SAVING] == 0
                 assert attached.control[Word.SAVED_STEP] == 0
@@ -352,14 +352,14 @@ def test_a_pause_whose_save_fails_trains_on_until_it_can_save(
 ) -> None:
     monkeypatch.setattr("whistlestop.sdk.training._RETRY_SAVE_SECONDS", 0.0)
     failures = [OSError(28, "full"), OSError(28, "full")]
-    real = whistlestop.sdk.saver.pack  # type: ignore[attr-defined]
+    real = whistlestop.sdk.staging.pack  # type: ignore[attr-defined]
 
     def fail_twice(state: object) -> bytes:
         if failures:
             raise failures.pop()
         return real(state)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr("whistlestop.sdk.saver.pack", fail_twice)
+    monkeypatch.setattr("whistlestop.sdk.staging.pack", fail_twice)
     seen = []
 
     def train() -> None:

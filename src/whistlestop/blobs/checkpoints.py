@@ -20,6 +20,7 @@ from typing import Any
 from whistlestop.blobs.manifest import (
     DIRECTORY,
     MANIFEST,
+    RANKS,
     STAGE,
     BadName,
     Checkpoint,
@@ -31,6 +32,7 @@ from whistlestop.blobs.manifest import (
     decode,
     directory_name,
     encode,
+    ranks_name,
 )
 from whistlestop.domain.ids import new_id
 
@@ -56,6 +58,10 @@ class CheckpointStore:
             raise SaveFailed(f"step {step} can't be saved in {stage.parent}: {error}") from error
         return CheckpointWriter(stage, phase, step, attempt_number, attempt_id)
 
+    def ranks_stage(self, phase: str, step: int, attempt_number: int) -> Path:
+        """Where each rank lays its own part of a save, for the one that commits it."""
+        return self.root / check_phase(phase) / ranks_name(step, attempt_number)
+
     def list(self, phase: str) -> list[Checkpoint]:
         """Those with a readable manifest, newest first by step, attempt and revision. Their files are not looked at."""
         return [found for found, why in self._all(phase) if why is None]
@@ -64,6 +70,8 @@ class CheckpointStore:
         """The newest one that verifies, and the newer ones that had to be set aside, each with why."""
         aside: list[tuple[Checkpoint, str]] = []
         for found, why in self._all(phase):
+            if why is None and not found.healthy:
+                why = f"{found.path}: a value was not finite before it was saved"
             if why is None:
                 try:
                     self.verify(found)
@@ -114,6 +122,7 @@ class CheckpointStore:
         """
         left = [path for path, _, number, _ in self._directories(phase) if number <= attempt_number]
         left = [path for path in left if not (path / MANIFEST).exists()]
+        left += [path for path, match in self._matching(phase, RANKS) if int(match[2]) < attempt_number]
         for path, match in self._matching(phase, STAGE):
             number = int(match[2])
             if number < attempt_number or (number == attempt_number and _ended(match[3], int(match[4]))):
@@ -185,6 +194,15 @@ class CheckpointWriter:
             finally:
                 _open_up(target)
         except (OSError, shutil.Error) as error:
+            raise self._failed(error) from error
+
+    def move_in(self, name: str, source: Path) -> None:
+        """A directory on the same file system, as `name`; it is not there any more afterwards."""
+        target = self._target(name)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(source, target)
+        except OSError as error:
             raise self._failed(error) from error
 
     def commit(self, meta: Mapping[str, Any]) -> Checkpoint:

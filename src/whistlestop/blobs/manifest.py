@@ -13,6 +13,7 @@ MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
 DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})(?:\.r(\d{1,6}))?")
 STAGE = re.compile(r"\.step-(\d{12,})-(\d{1,9})\.([A-Za-z0-9-]*)\.(\d+)\.[0-9a-z]+")
+RANKS = re.compile(r"\.ranks-(\d{12,})-(\d{1,9})")  # where the ranks of one save put their own parts
 _PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -54,10 +55,19 @@ class Checkpoint:
     meta: Mapping[str, Any]
     revision: int = 0  # the same attempt saved the same step again: the highest one counts
 
+    @property
+    def healthy(self) -> bool:
+        """False: a value was not finite before it was saved. It is kept to be looked at, not to go on from."""
+        return self.meta.get("healthy") is not False
+
 
 def directory_name(step: int, attempt_number: int, revision: int = 0) -> str:
     name = f"step-{step:012d}-{attempt_number}"
     return f"{name}.r{revision}" if revision else name
+
+
+def ranks_name(step: int, attempt_number: int) -> str:
+    return f".ranks-{step:012d}-{attempt_number}"
 
 
 def check_phase(phase: str) -> str:

@@ -20,9 +20,10 @@ class Control:
     `words` and `doubles` are the same memory as signed integers and as doubles, for loops that can't afford a call.
     """
 
-    def __init__(self, mapped: mmap.mmap) -> None:
+    def __init__(self, mapped: mmap.mmap, start: int = 0) -> None:
+        """`start`: where the block begins, in a file that holds several."""
         self._mapped = mapped
-        self._bytes = memoryview(mapped)
+        self._bytes = memoryview(mapped)[start : start + SIZE]
         self.words: memoryview[int] = self._bytes.cast("q")
         self.doubles: memoryview[float] = self._bytes.cast("d")
 

@@ -70,6 +70,7 @@ class JournalWriter:
         self._limit = 0  # records end here: one word is left for the end mark
         self._retry_at = 0.0
         self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._quick: dict[tuple[str, ...], _Shape] = {}  # those that the recorder may take without asking
         self._next_shape = 1
         self._latest: dict[str, float] = {}  # from the segments before this one
 
@@ -89,10 +90,10 @@ class JournalWriter:
     def recorder(self, step: Sequence[int], refused: Callable[[Mapping[str, Any]], None]) -> Callable[..., None]:
         """`points` for the training loop: a function of keyword arguments that stores them at step[0], now.
 
-        Everything is in this one function, because each call would cost a tenth of the whole. Values that are not
-        numbers go to `refused`; an error of ours never comes out of it.
+        Everything is in this one function, because each call would cost a tenth of the whole. Names that `allow` has
+        not been told of, and values that are not numbers, go to `refused`; an error of ours never comes out of it.
         """
-        clock, late, shapes, take, give = time.time, self._late, self._shapes, self._turn.pop, self._turn.append
+        clock, late, quick, take, give = time.time, self._late, self._quick, self._turn.pop, self._turn.append
 
         def record(**values: Any) -> None:
             try:
@@ -104,18 +105,19 @@ class JournalWriter:
                 raise
             fine = False
             try:
-                shape = shapes.get(tuple(values)) or self._define(tuple(values))
-                position = self._position
-                if shape is None or position + shape.size > self._limit:
-                    if shape is None or not self._make_room(shape.size):
-                        self.dropped += 1
-                        return None
+                shape = quick.get(tuple(values))
+                if shape is not None:
                     position = self._position
-                shape.pack(self._bytes, position + 8, step[0], clock(), *values.values(), 0)
-                self._words[position >> 3] = shape.header
-                shape.last = position
-                self._position = position + shape.size
-                fine = True
+                    if position + shape.size > self._limit:
+                        if not self._make_room(shape.size):
+                            self.dropped += 1
+                            return None
+                        position = self._position
+                    shape.pack(self._bytes, position + 8, step[0], clock(), *values.values(), 0)
+                    self._words[position >> 3] = shape.header
+                    shape.last = position
+                    self._position = position + shape.size
+                    fine = True
             except Exception:
                 self._settle()
             except BaseException:
@@ -128,6 +130,11 @@ class JournalWriter:
             return self._write_late() if late else None
 
         return record
+
+    def allow(self, names: tuple[str, ...]) -> None:
+        """The recorder may store these from now on: their values are plain numbers, and nobody waits for them."""
+        if names in self._shapes:
+            self._quick[names] = self._shapes[names]
 
     def latest(self) -> dict[str, float]:
         """The newest value of every name. Read back from the journal: values are never held, they may be tensors."""
@@ -200,6 +207,7 @@ class JournalWriter:
         if self._next_shape > _LAST_SHAPE:  # numbers start again; a later definition replaces the earlier one
             self._latest = self.latest()
             self._shapes.clear()
+            self._quick.clear()
             self._next_shape = 1
         if not self._put(Kind.SHAPE, self._next_shape, json.dumps([plain_name(name) for name in names]).encode()):
             return None
@@ -207,6 +215,7 @@ class JournalWriter:
         return self._shapes[names]
 
     def _remember(self, number: int, names: tuple[str, ...]) -> None:
+        self._quick.pop(names, None)
         self._shapes[names] = _Shape(number, names)
         self._next_shape = number + 1
 

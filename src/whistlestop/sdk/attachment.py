@@ -11,11 +11,13 @@ from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
+from whistlestop.sdk.group import Group
 from whistlestop.sdk.settings import Settings
 
 
 class Attachment:
-    """`orders` is what the runner writes, `progress` what we write: one block for rank 0, two for the others.
+    """`orders` is what this process obeys: the runner's words for rank 0, rank 0's decisions for the others. `progress`
+    is what it tells: in the runner's block for rank 0, in the ranks' shared memory for the others.
 
     `leads` says that this process saves and tells progress: rank 0, and only one of those that believe to be it.
     """
@@ -25,6 +27,9 @@ class Attachment:
         self.leads = True
         self.orders = _private()
         self.progress = self.orders
+        self.front = self.orders  # the words that rank 0 obeys: where another rank says that it was interrupted
+        self.group: Group | None = None  # of several ranks that act at the same steps
+        self.ask_front: Callable[[int], None] = self._ask_front  # raise a word there; over the network from elsewhere
         self.metrics: JournalWriter | None = None
         self.events: JournalWriter | None = None
         self.points: Callable[[int, float, Mapping[str, Any]], None] = _nowhere
@@ -34,13 +39,16 @@ class Attachment:
         """Map the runner's block. If that can't be done: say so once and go on alone. Never raises."""
         self.leads = settings.rank == 0
         if settings.channel is None or self.attached:
+            self._join(settings)
             return
         try:
             self.orders = Control.open(settings.channel / layout.CONTROL_FILE)
         except Exception as error:
             self.say(f"the runner's channel can't be used ({error}); going on without it")
+            self._join(settings)
             return
         self.attached = True
+        self.front = self.orders
         self.progress = _private()
         metrics = JournalWriter(settings.channel, layout.metrics_prefix(settings.rank))
         events = JournalWriter(settings.channel, layout.events_prefix(settings.rank))
@@ -59,6 +67,27 @@ class Attachment:
             self.progress = self.orders
             self.progress[Word.PID] = os.getpid()
             self.progress[Word.ATTACHED] = 1
+        self._join(settings)
+
+    def _join(self, settings: Settings) -> None:
+        """With several ranks: the memory they share. Without it they could not act together: that is said aloud."""
+        world = settings.world
+        if world.size < 2:
+            return
+        try:
+            self.group = group = Group.join(world, settings.channel if self.attached else None)
+        except Exception as error:
+            self.warn(f"rank {world.rank} can't share memory with the other ranks ({error}); it acts by itself")
+            return
+        if not self.attached:
+            self.front = group.orders
+        if world.rank > 0:
+            self.orders, self.progress = group.decided, group.mine
+        elif not self.attached:
+            self.orders = self.progress = group.orders
+
+    def _ask_front(self, word: int) -> None:
+        self.front[word] = 1
 
     def tell(self, event: Mapping[str, Any]) -> None:
         """An event for the runner, durable when this returns. Never raises."""
@@ -99,9 +128,9 @@ class Attachment:
         for journal in (self.metrics, self.events):
             if journal is not None:
                 journal.abandon()
-        self.metrics = self.events = None
+        self.metrics = self.events = self.group = None
         self.points = _nowhere
-        self.orders = self.progress = _private()
+        self.orders = self.progress = self.front = _private()
         self.attached = self.leads = False
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ class Moment(NamedTuple):
 class Fired(NamedTuple):
     reason: StopReason
     text: str
+    exact: bool = False  # it fires at this very step in every rank: nobody has to be told
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class LiveMaxSteps(Live):
     def look(self, moment: Moment) -> Fired | None:
         if moment.step < self.rule.steps:
             return None
-        return Fired(StopReason.THRESHOLD, f"{moment.step} steps are done; the limit is {self.rule.steps}")
+        return Fired(StopReason.THRESHOLD, f"{moment.step} steps are done; the limit is {self.rule.steps}", exact=True)
 
     def next_step(self, step: int) -> float:
         return self.rule.steps
@@ -300,12 +301,13 @@ class LivePrivacy(Live):
         if spent + 1 <= self.limit_steps:
             return None
         if self.problem is not None:
-            return Fired(StopReason.PRIVACY_BUDGET, self.problem.text)
+            return Fired(StopReason.PRIVACY_BUDGET, self.problem.text, exact=True)
         discarded = f", {spent - moment.step} of them discarded" if spent > moment.step else ""
         return Fired(
             StopReason.PRIVACY_BUDGET,
             f"the privacy budget of epsilon {self.rule.epsilon:g} allows {self.limit_steps} steps; "
             f"{spent} were run{discarded}, and one more would exceed it",
+            exact=True,
         )
 
     def next_step(self, step: int) -> float:

@@ -1,7 +1,9 @@
 """The parts of a program that a checkpoint holds: how each one's state is taken and given back. Not where it goes."""
 
+import sys
 from collections.abc import Callable, MutableMapping, MutableSequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whistlestop.domain.errors import BadRequest, WhistleError
@@ -15,26 +17,21 @@ class RestoreFailed(WhistleError):
 
 @dataclass(frozen=True)
 class Part:
-    save: Callable[[], Any]
+    """`files`: save(directory) and load(directory) take a directory of their own instead of a state."""
+
+    save: Callable[..., Any]
     load: Callable[[Any], None]
+    per_rank: bool = False  # each rank has its own; else rank 0 saves for all
+    files: bool = False
+    spare: bool = False  # a checkpoint without it, or of another number of ranks, is loaded all the same
 
 
-def part_of(name: str, thing: Any) -> Part:
+def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
     """How to save and load `thing`; the first of these that fits."""
-    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):  # torch, and all that follow it
-        return Part(thing.state_dict, thing.load_state_dict)
-    if hasattr(thing, "getstate") and hasattr(thing, "setstate"):  # random.Random, the random module
-        return Part(thing.getstate, thing.setstate)
-    if hasattr(thing, "bit_generator"):  # numpy.random.Generator
-        return Part(lambda: thing.bit_generator.state, lambda state: setattr(thing.bit_generator, "state", state))
-    if isinstance(thing, MutableMapping):
-        return Part(lambda: dict(thing), lambda state: _fill_mapping(thing, state))
-    if isinstance(thing, MutableSequence):
-        return Part(lambda: list(thing), lambda state: _fill_sequence(thing, state))
-    raise BadRequest(
-        f"{name} can't be tracked: {type(thing).__name__} has no state_dict and load_state_dict",
-        hint="give run.saves(save=..., load=...) two functions instead",
-    )
+    save, load, files = _ways(name, thing)
+    # A loader's position belongs to its rank; a module's weights are the same everywhere.
+    own = hasattr(thing, "load_state_dict") and hasattr(thing, "__iter__") and not hasattr(thing, "parameters")
+    return Part(save, load, per_rank or own or _is_random(thing), files)
 
 
 def pack(state: Any) -> bytes:
@@ -49,6 +46,49 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(data)
 
 
+Ways = tuple[Callable[..., Any], Callable[[Any], None], bool]
+
+
+def _ways(name: str, thing: Any) -> Ways:
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):  # torch, and all that follow it
+        return thing.state_dict, thing.load_state_dict, False
+    if hasattr(thing, "getstate") and hasattr(thing, "setstate"):  # random.Random, the random module
+        return thing.getstate, thing.setstate, False
+    if hasattr(thing, "bit_generator"):  # numpy.random.Generator
+        return lambda: thing.bit_generator.state, lambda state: setattr(thing.bit_generator, "state", state), False
+    if hasattr(thing, "get_state") and hasattr(thing, "set_state"):  # torch.Generator, numpy's RandomState
+        return thing.get_state, thing.set_state, False
+    if found := _of_frameworks(thing):
+        return found
+    if isinstance(thing, MutableMapping):
+        return lambda: dict(thing), lambda state: _fill_mapping(thing, state), False
+    if isinstance(thing, MutableSequence):
+        return lambda: list(thing), lambda state: _fill_sequence(thing, state), False
+    raise BadRequest(
+        f"{name} can't be tracked: {type(thing).__name__} has no state_dict and load_state_dict",
+        hint="give run.saves(save=..., load=...) two functions instead",
+    )
+
+
+def _of_frameworks(thing: Any) -> Ways | None:
+    """Arrays, tensors and variables are filled in place; whole models as their framework does it."""
+    kind = type(thing)
+    homes = {each.__module__.partition(".")[0] for each in kind.__mro__}
+    if "torch" in homes and hasattr(thing, "copy_"):
+        return lambda: thing.detach().clone(), lambda state: _copy_tensor(thing, state), False
+    if "numpy" in homes and hasattr(thing, "setflags"):
+        return thing.copy, lambda state: _fill_array(thing, state), False
+    if homes & {"tensorflow", "keras"}:
+        from whistlestop.sdk import variables  # only where such a thing is tracked
+
+        return variables.ways(thing)
+    return None
+
+
+def _is_random(thing: Any) -> bool:
+    return any(hasattr(thing, word) for word in ("getstate", "bit_generator")) or type(thing).__name__ == "Generator"
+
+
 def _fill_mapping(thing: MutableMapping[Any, Any], state: Any) -> None:
     thing.clear()
     thing.update(state)
@@ -56,3 +96,21 @@ def _fill_mapping(thing: MutableMapping[Any, Any], state: Any) -> None:
 
 def _fill_sequence(thing: MutableSequence[Any], state: Any) -> None:
     thing[:] = state
+
+
+def _fill_array(thing: Any, state: Any) -> None:
+    if thing.shape != state.shape or thing.dtype != state.dtype:
+        raise ValueError(f"an array of {state.shape} {state.dtype} does not fit into {thing.shape} {thing.dtype}")
+    thing[...] = state
+
+
+def _copy_tensor(thing: Any, state: Any) -> None:
+    if thing.shape != state.shape or thing.dtype != state.dtype:
+        raise ValueError(f"a tensor of {state.shape} {state.dtype} does not fit into {thing.shape} {thing.dtype}")
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        thing.copy_(state)
+
+
+def files_part(save: Callable[[Path], Any], load: Callable[[Path], None], *, per_rank: bool) -> Part:
+    return Part(save, load, per_rank, files=True)

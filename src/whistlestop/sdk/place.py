@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
+from whistlestop.blobs.manifest import directory_name
 from whistlestop.channel.locks import Lock, Taken, hold
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
+from whistlestop.sdk import group as words
+from whistlestop.sdk.group import Group
 from whistlestop.sdk.parts import RestoreFailed
 from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, safe_name
 
@@ -29,15 +32,60 @@ class Place:
             self.lock.release()
 
 
-def find_place(settings: Settings, *, checkpoints: Path | None, resume: str) -> Place:
-    """RestoreFailed when there are checkpoints and none can be used: that is never a start from step 0."""
+def find_place(
+    settings: Settings, *, checkpoints: Path | None, resume: str, group: Group | None = None, leads: bool = True
+) -> Place:
+    """RestoreFailed when there are checkpoints and none can be used: that is never a start from step 0.
+
+    Rank 0 looks, the others are told: two of them could see different things.
+    """
     root = settings.checkpoints or checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
+    store = CheckpointStore(root)
     try:
+        if group is not None and group.world.rank > 0:
+            return _follow(settings, store, group)
         if settings.checkpoints is not None:
-            return _given(settings, CheckpointStore(root))
-        return _standalone(CheckpointStore(root), resume=resume, lock=settings.rank == 0)
+            place = _given(settings, store)
+        else:
+            place = _standalone(store, resume=resume, lock=leads)
     except OSError as error:
         raise RestoreFailed(f"{root} can't be searched for checkpoints: {error}") from error
+    if group is not None:
+        _tell(place, group)
+    return place
+
+
+_NONE, _GIVEN, _OWN = 0, 1, 2  # what the ranks start from: nothing, what the environment names, one of this phase
+
+
+def _tell(place: Place, group: Group) -> None:
+    start = place.start
+    own = start is not None and start.path.parent == place.store.root / place.phase
+    group.tell(
+        {
+            words.TRAINING: int(place.phase.removeprefix("run-")) if place.standalone else 0,
+            words.ATTEMPT: place.attempt_number,
+            words.START_STEP: start.step if start else 0,
+            words.START_ATTEMPT: start.attempt_number if start else 0,
+            words.START_REVISION: start.revision if start else 0,
+            words.PLACE_READY: 1 + (_OWN if own else _GIVEN if start else _NONE),
+        }
+    )
+
+
+def _follow(settings: Settings, store: CheckpointStore, group: Group) -> Place:
+    told = group.decided
+    group.wait(lambda: told[words.PLACE_READY] > 0, "rank 0 to find the checkpoint to start from")
+    standalone = settings.checkpoints is None
+    phase = f"run-{told[words.TRAINING]:03d}" if standalone else settings.phase or "main"
+    start = None
+    if (kind := told[words.PLACE_READY] - 1) == _OWN:
+        revision = told[words.START_REVISION]
+        name = directory_name(told[words.START_STEP], told[words.START_ATTEMPT], revision)
+        start = _load(store, store.root / phase / name)
+    elif kind == _GIVEN and settings.restore is not None:
+        start = _load(store, settings.restore)
+    return Place(store, phase, settings.attempt_id or "", told[words.ATTEMPT], start, standalone=standalone)
 
 
 def _given(settings: Settings, store: CheckpointStore) -> Place:

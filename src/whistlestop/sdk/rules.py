@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.domain.stop_rules import NonFinite, Rule, all_of, any_of, judge_rules, read_rule
+from whistlestop.domain.stop_rules import AnyOf, NonFinite, Rule, all_of, any_of, judge_rules, read_rule
 from whistlestop.sdk.live_rules import (
     NEVER,
     Fired,
     Live,
+    LiveMaxSteps,
     LiveNonFinite,
     LivePrivacy,
     Moment,
@@ -100,7 +101,15 @@ class Rules:
         """BadRequest for a bad rule in the code. One in the spec is warned of and left out, unless it is about
         privacy: then no step is run."""
         given = [_from_code(rule) for rule in ([code] if isinstance(code, str | Mapping | Rule) else code)]
-        return cls([*(live(rule, warn) for rule in given), *_from_spec(spec_json, warn)], warn=warn)
+        return cls([*(part for rule in given for part in _lives(rule, warn)), *_from_spec(spec_json, warn)], warn=warn)
+
+    def for_rank(self, rank: int) -> "Rules":
+        """Rank 0 decides by its metrics. The others stop by themselves where all stop at the same step, and know when
+        a value of theirs is not finite."""
+        if rank == 0:
+            return self
+        everywhere = LiveMaxSteps | LivePrivacy | LiveNonFinite
+        return Rules([rule for rule in self._rules if isinstance(rule, everywhere)], warn=self._warn)
 
     @property
     def privacy(self) -> LivePrivacy | None:
@@ -172,6 +181,12 @@ def _walk(rules: Sequence[Live]) -> Iterator[Live]:
         yield from _walk(rule.parts)
 
 
+def _lives(rule: Rule, warn: Warn) -> Iterator[Live]:
+    """`a | b` in the list is the same as a and b: so a privacy budget is never hidden in another rule."""
+    for part in rule.rules if isinstance(rule, AnyOf) else (rule,):
+        yield live(part, warn)
+
+
 def _from_code(given: Any) -> Rule:
     if isinstance(given, Rule):
         return given
@@ -199,7 +214,8 @@ def _from_spec(spec_json: str, warn: Warn) -> Iterator[Live]:
             words = "; ".join(f"{problem.text} ({problem.path})" for problem in problems)
             mistake = BadRequest(f"a rule in the spec's stop_when has a mistake: {words}", hint=problems[0].hint)
             yield from _left_out(mistake, json.dumps(item), warn)
-        yield from (live(rule, warn) for rule in rules)
+        for rule in rules:
+            yield from _lives(rule, warn)
 
 
 def _left_out(error: BadRequest, text: str, warn: Warn) -> Iterator[Live]:

@@ -1,68 +1,134 @@
 """The loop: `with whistlestop.run() as run: for step in run.steps(1000): …`. The same with a server and without."""
 
 import os
+import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from whistlestop.blobs.checkpoints import Checkpoint
 from whistlestop.channel.layout import Loop, ProgramStage, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import STOP_SAYS, StopReason
 from whistlestop.sdk.cadence import read_cadence
-from whistlestop.sdk.parts import Part, part_of
+from whistlestop.sdk.driven import Driven
+from whistlestop.sdk.items import each
+from whistlestop.sdk.looping import Killed, Looping, Paused
+from whistlestop.sdk.parts import Part, files_part, part_of
+from whistlestop.sdk.randomness import NAME as RNG
+from whistlestop.sdk.randomness import rng_part
 from whistlestop.sdk.saver import Restored
 from whistlestop.sdk.settings import Settings, input_of
+from whistlestop.sdk.steering import Value
 from whistlestop.sdk.step import Step
-from whistlestop.sdk.training import Killed, Paused, Training
 
 __all__ = ["Killed", "Paused", "Run", "run"]
 
+Item = TypeVar("Item")
 
-class Run(Training):
+
+class _Cut(BaseException):
+    """Leaves an evaluation in the middle. Nobody sees it but `evaluating`."""
+
+
+class Run(Looping):
     """One training. Made by `whistlestop.run()`; used as a context manager."""
 
-    def track(self, **parts: Any) -> None:
-        """Save these with every checkpoint and load them on resume: anything with state_dict and load_state_dict,
-        random generators, dicts and lists (filled in place)."""
-        for name, thing in parts.items():
-            self._add_part(name, part_of(name, thing))
+    @property
+    def rank(self) -> int:
+        return self._settings.world.rank
 
-    def saves(self, *, save: Callable[[], Any], load: Callable[[Any], None], name: str = "state") -> None:
+    @property
+    def world(self) -> int:
+        """How many ranks train together."""
+        return self._settings.world.size
+
+    def track(self, *, rng: bool = False, per_rank: bool = False, **parts: Any) -> None:
+        """Save these with every checkpoint and load them on resume: anything with state_dict and load_state_dict,
+        random generators, arrays, tensors, variables, Keras models, dicts and lists (filled in place).
+
+        `rng=True` adds the global random generators of Python and of every framework that is loaded. With several ranks
+        rank 0 saves for all; random states and loaders are saved by each, others too with `per_rank=True`."""
+        for name, thing in parts.items():
+            self._add_part(name, part_of(name, thing, per_rank=per_rank))
+        if rng:
+            self._add_part(RNG, rng_part())
+
+    def saves(
+        self, *, save: Callable[[], Any], load: Callable[[Any], None], name: str = "state", per_rank: bool = False
+    ) -> None:
         """Track something by two functions: `save()` returns what pickle can store, `load(state)` takes it back."""
-        self._add_part(name, Part(save, load))
+        self._add_part(name, Part(save, load, per_rank))
+
+    def saves_files(
+        self, *, save: Callable[[Path], Any], load: Callable[[Path], None], name: str = "files", per_rank: bool = False
+    ) -> None:
+        """Track what is saved as files: `save(directory)` writes into an empty directory, `load(directory)` reads."""
+        self._add_part(name, files_part(save, load, per_rank=per_rank))
 
     def restore(self) -> Restored | None:
         """Load the checkpoint to go on from into the tracked parts; `steps` does it if nobody has."""
         self._restore_asked = True
         return self._restore()
 
-    def steps(self, total: int | None = None, per_epoch: int | None = None) -> Iterator[Step]:
-        """The steps that are left, from the restored one on. Ends after `total`, or when a stop has come."""
-        if self._looping:
-            raise BadRequest("steps() was called twice; a run has one loop")
-        if (total is not None and total < 0) or (per_epoch is not None and per_epoch < 1):
-            raise BadRequest(f"steps(total={total}, per_epoch={per_epoch}): expected positive numbers")
-        self._looping = True
-        self._start()
-        self._restore()
-        iterator = self._loop(total, per_epoch)
+    def steps(self, total: int | None = None, per_epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Step]:
+        """The steps that are left, from the restored one on. Ends after `total`, or when a stop has come.
+
+        `accumulate=4`: every step comes four times, for gradients that are added up; `step.update` is true at the last.
+        """
+        if (total is not None and total < 0) or (per_epoch is not None and per_epoch < 1) or accumulate < 1:
+            raise BadRequest(f"steps(total={total}, per_epoch={per_epoch}, accumulate={accumulate}): expected positive "
+                             "numbers")  # fmt: skip
+        self._prepare_loop(total, per_epoch, accumulate)
+        return self._iterate(self._loop(accumulate))
+
+    def epochs(self, total: int | None = None) -> Iterator[Step]:
+        """For loops that count epochs alone: a step is an epoch."""
+        return self.steps(total, per_epoch=1)
+
+    def each(self, items: Iterable[Item], *, epochs: int | None = 1) -> Iterator[tuple[Step, Item]]:
+        """Steps over data, `epochs` times (None: for ever), from where the training was left. `Batches` behind a
+        loader, loaders with a state and sequences begin there; others are gone over again."""
+        return self._iterate(each(self, items, epochs))
+
+    def driven(self, total: int | None = None, per_epoch: int | None = None) -> Driven:
+        """For frameworks that own their loop: they call it after every step."""
+        return Driven(self, total, per_epoch)
+
+    def _iterate(self, iterator: Generator[Any, None, None]) -> Iterator[Any]:
         self._iterator = weakref.ref(iterator)  # weak: `break` has to end it where nobody else holds it
         return iterator
+
+    def param(self, name: str, default: Value, *, low: float | None = None, high: float | None = None) -> Any:
+        """A value that people may change while the run trains (`whistle set RUN name=value`). Ask for it at every step:
+        it costs as much as a dict."""
+        known = self._steering.params.get(name)
+        if known is not None:
+            return known.value
+        self._start()
+        return self._steering.declare(name, default, low, high)
 
     def log(self, **scalars: Any) -> None:
         """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
         self._log_slowly(scalars)  # attached, `_start` puts the quick one in this one's place
+
+    def log_at(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """The same at a step of the caller's own, and with names that Python would not take."""
+        try:
+            self._start()
+            self._log_at(int(step), time.time(), scalars)
+        except Exception as error:
+            self._attachment.say(f"metrics can't be written: {error!r}")
 
     def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> Checkpoint | None:
         """Save; inside the loop the present step counts as done, so call it behind its work. `now=False`: at the
         next boundary. `files` are added as they are: name in the checkpoint -> file or directory. A step that is saved
         already is saved anew, and the new one counts."""
         self._start()
-        if not now:
+        if not now or self._open_saver().needs_all_ranks:  # several ranks save together, at a step they agree on
             self._save_asked = True
             self._wake()
             return None
@@ -74,24 +140,40 @@ class Run(Training):
         return saved
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Mark an evaluation on the timeline. Long ones may look at `should_stop`."""
+    def evaluating(self) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
+        """Mark an evaluation on the timeline. With `as over`, `over(loader)` gives its items until a stop comes: then
+        the rest of the block is left out, and the loop ends at its next boundary."""
         self._start()
         progress = self._attachment.progress
         stage = progress[Word.STAGE]
         progress[Word.EVALUATIONS] += 1
         progress[Word.STAGE] = ProgramStage.EVALUATING
-        self._attachment.tell({"kind": "evaluation", "step": self._at[0]})
+        self._tell({"kind": "evaluation", "step": self._at[0]})
         try:
-            yield
+            yield self._over
+        except _Cut:
+            self._attachment.say(f"{self.name}: the evaluation at step {self._at[0]} was left for a stop")
         finally:
             progress[Word.STAGE] = stage
+
+    def _over(self, items: Iterable[Item]) -> Iterator[Item]:
+        for item in items:
+            if self.should_stop and self._attachment.group is None:  # ranks may be in a collective of their own here
+                raise _Cut
+            yield item
 
     @property
     def should_stop(self) -> bool:
         """The loop will end, or be left, at its next boundary."""
-        orders = self._attachment.orders
-        return bool(orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE] or self._interrupts.seen or self._finish)
+        orders, group = self._attachment.orders, self._attachment.group
+        if group is not None:  # it ends where all ranks end
+            told = group.decided
+            ends = told[Word.STOP_LEVEL] or told[Word.PREEMPT_DEADLINE]
+            return bool(ends and self._at[0] + 1 >= told[Word.STOP_AT_STEP])
+        if self._at[0] + 1 < orders[Word.STOP_AT_STEP]:
+            return False
+        asked = orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE]
+        return bool(asked or self._interrupts.seen or self._finish or self._fired)
 
     def finish(self, reason: str = "custom", text: str | None = None) -> None:
         """End the loop at the next boundary and keep the result. `reason` is one of StopReason, or free words."""
@@ -120,9 +202,11 @@ def run(
     resume: str = "auto",
     every: str | int | Iterable[str] | None = None,
     keep: int = 3,
+    stop_when: Sequence[Any] = (),
 ) -> Run:
     """A training that can be stopped, paused and resumed, with a server or without.
 
+    `stop_when` is a list of stop rules: `[whistlestop.plateau("val_loss", patience=5)]`; those of the spec come on top.
     `every` says when to save ("500 steps", "10 minutes, 1 epoch"); the spec's word wins over it. Without a server:
     `checkpoints` is where they go, `keep` how many stay, and `resume` is "auto", "must" or "never".
     """
@@ -135,4 +219,5 @@ def run(
         resume=resume,
         cadence=read_cadence(settings.every or every),
         keep=keep,
+        stop_when=stop_when,
     )

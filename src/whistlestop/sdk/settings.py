@@ -9,6 +9,7 @@ from pathlib import Path
 
 from whistlestop.channel import layout
 from whistlestop.domain.errors import NotFound
+from whistlestop.sdk.world import World, find_world
 
 STANDALONE_ROOT = "whistle-checkpoints"
 
@@ -17,7 +18,7 @@ STANDALONE_ROOT = "whistle-checkpoints"
 class Settings:
     name: str  # of the run
     phase: str | None  # None: no runner has given one
-    rank: int
+    world: World
     channel: Path | None  # None: standalone
     checkpoints: Path | None
     restore: Path | None
@@ -26,16 +27,17 @@ class Settings:
     every: str | None
     stop_when: str
     inputs: Mapping[str, Path]
+    agree: str | None = None  # host:port where the ranks of several nodes meet
+    digests: bool = False
 
     @classmethod
     def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
         env = os.environ if env is None else env
         number = env.get(layout.ENV_ATTEMPT_NUMBER, "")
-        rank = env.get("RANK", "")
         return cls(
             name=env.get(layout.ENV_RUN_NAME) or name or _script_name(),
             phase=env.get(layout.ENV_PHASE) or None,
-            rank=int(rank) if rank.isdecimal() else 0,
+            world=find_world(env),
             channel=_path(env, layout.ENV_CHANNEL),
             checkpoints=_path(env, layout.ENV_CHECKPOINTS),
             restore=_path(env, layout.ENV_RESTORE),
@@ -44,7 +46,13 @@ class Settings:
             every=env.get(layout.ENV_EVERY) or None,
             stop_when=env.get(layout.ENV_STOP_WHEN) or "[]",
             inputs=read_inputs(env),
+            agree=env.get(layout.ENV_AGREE) or None,
+            digests=env.get(layout.ENV_DIGESTS) == "1",
         )
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
 
 
 def read_inputs(env: Mapping[str, str] | None = None) -> Mapping[str, Path]:

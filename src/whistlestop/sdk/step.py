@@ -9,6 +9,13 @@ class Step(int):
     # Set on a class made for each loop: setting them on every step would cost more than the step.
     total: ClassVar[int | None] = None
     per_epoch: ClassVar[int | None] = None
+    accumulate: ClassVar[int] = 1
+    micro: int = 0  # with accumulate=n: which of the n parts of this step it is
+
+    @property
+    def update(self) -> bool:
+        """The last part of the step: the gradients are complete, the optimizer may step."""
+        return self.micro == self.accumulate - 1
 
     @property
     def epoch(self) -> int:
@@ -34,5 +41,6 @@ class Step(int):
         return int.__repr__(self)
 
 
-def step_type(*, total: int | None, per_epoch: int | None) -> type[Step]:
-    return type("Step", (Step,), {"total": total, "per_epoch": per_epoch, "__slots__": ()})
+def step_type(*, total: int | None, per_epoch: int | None, accumulate: int = 1) -> type[Step]:
+    given = {"total": total, "per_epoch": per_epoch, "accumulate": accumulate, "__slots__": ()}
+    return type("Step", (Step,), given)

@@ -1,56 +1,53 @@
-"""The machinery behind `Run`: beginning, loop, boundaries, end. What programs call is in run.py."""
+"""One training from its beginning to its end: attaching, restoring, saving, telling. Its steps are in looping.py."""
 
 import atexit
 import math
+import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from whistlestop.blobs.checkpoints import Checkpoint
-from whistlestop.channel.layout import EXIT_PAUSED, Loop, ProgramStage, Word
+from whistlestop.channel.layout import Loop, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
-from whistlestop.domain.stops import Stop
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf
+from whistlestop.sdk.deaths import EXIT_RANK_DIED, GRACE_SECONDS, Watch
 from whistlestop.sdk.forks import open_runs
+from whistlestop.sdk.group import SPENT
 from whistlestop.sdk.interrupts import Interrupts
+from whistlestop.sdk.nodes import meet
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import FINISHED, find_place
+from whistlestop.sdk.privacy import PrivacyLedger
+from whistlestop.sdk.rules import Fired, Rules
 from whistlestop.sdk.saver import Restored, Saver
 from whistlestop.sdk.settings import Settings
-from whistlestop.sdk.step import Step, step_type
+from whistlestop.sdk.steering import Steering
+from whistlestop.sdk.step import Step
 from whistlestop.sdk.summary import plain_summary
+from whistlestop.sdk.values import LateValues, is_late, is_plain, number_of
 
-EXIT_KILLED = 137
-_RETRY_SAVE_SECONDS = 5.0  # a pause whose save failed trains on and tries again
-
-# All of the runner's words, compared at once with what the loop saw last: half the price of reading three of them.
-_ORDERS = slice(Word.STOP_LEVEL, Word.STOP_AT_STEP + 1)
-
-# Numbers, not enum members, in the loop: an attribute of a class costs as much as the load itself.
-_STEP = int(Word.STEP)
-_EPOCH = int(Word.EPOCH)
-_BATCH = int(Word.BATCH)
-_PROGRESS_AT = int(Word.PROGRESS_AT)
-
-_time = time.time
-
-
-class Paused(SystemExit):
-    """Saved and left: not the end of training. A BaseException, so that `except Exception` lets it through."""
-
-
-class Killed(SystemExit):
-    """Left at the boundary without saving."""
+LEDGER = "privacy.ledger"
 
 
 class Training:
-    """One training: its state and its loop."""
+    """The state of one training, and everything about it but its steps."""
 
-    def __init__(self, settings: Settings, *, checkpoints: Path | None, resume: str, cadence: AnyOf, keep: int):
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        checkpoints: Path | None,
+        resume: str,
+        cadence: AnyOf,
+        keep: int,
+        stop_when: Sequence[Any],
+    ) -> None:
         self.name = settings.name
         self.inputs = settings.inputs
         self.summary: dict[str, Any] = {}  # told to the server when the run ends
@@ -61,6 +58,14 @@ class Training:
         self._keep = keep
         self._attachment = Attachment()
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
+        self._rules = Rules.make(stop_when, settings.stop_when, warn=self._attachment.warn).for_rank(settings.rank)
+        self._steering = Steering(None, self._tell)
+        self._late = LateValues(self._point, self._refuse)
+        self._watch: Watch | None = None  # over the other ranks of this node
+        self._say_bye: Callable[[], None] | None = None  # to other nodes
+        self._ending = threading.Event()  # the program is on its way out
+        self._ledger: PrivacyLedger | None = None
+        self._discarded = 0  # steps that spent privacy and were lost with what came behind a checkpoint
         self._saver: Saver | None = None
         self._restored: Restored | None = None
         self._restore_done = False
@@ -74,12 +79,19 @@ class Training:
         self._total: int | None = None
         self._per_epoch: int | None = None
         self._check_at: float = 0  # the loop looks closer from this step on; -1: at once
-        self._save_step: float = math.inf
-        self._save_time: float = math.inf
-        self._saves_seen = 0
         self._save_asked = False
         self._finish: tuple[StopReason, str] | None = None
+        self._fired: list[Fired] = []  # stop rules
+        self._fresh: dict[str, float] = {}  # values that the stop rules have not seen yet
+        self._latest: dict[str, float] = {}  # the newest of those that they watch
+        self._seconds_before = 0.0  # of training, in earlier attempts
+        self._loop_began = 0.0
+        self._position = (0, 0)  # epoch and batch, where epochs have no fixed length
         self._own_save = -1  # the index of the step in which, or behind which, the program saved by itself
+
+    def _wake(self) -> None:
+        """Make the loop look closer at its next boundary."""
+        self._check_at = -1
 
     # Beginning and end.
 
@@ -87,21 +99,41 @@ class Training:
         if self._started:
             return
         self._started = True
-        self._attachment.attach(self._settings)
-        if self._attachment.metrics is not None:
-            self.__dict__["log"] = self._attachment.metrics.recorder(self._at, self._log_slowly)
-        self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
-        self._interrupts.second_ends = not self._attachment.attached
+        attachment = self._attachment
+        attachment.attach(self._settings)
+        self._steering = Steering(self._settings.channel if attachment.attached else None, self._tell)
+        self._steering.read()
+        if attachment.metrics is not None:
+            self.__dict__["log"] = attachment.metrics.recorder(self._at, self._log_slowly)
+        self._interrupts.second_ends = not attachment.attached
         self._interrupts.install()
+        if attachment.group is not None:
+            self._say_bye = meet(attachment.group, self._settings, attachment, self._on_lost)
+            self._watch = Watch(attachment.group, self._on_lost)
         open_runs.add(self)
         atexit.register(self._end_at_exit)
-        if self._settings.stop_when.strip() not in ("", "[]"):
-            self._attachment.warn("stop_when is not carried out by this version of the SDK")
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self._attachment.leads:
+            self._attachment.tell(event)
+
+    def _on_lost(self, rank: int, named: str) -> None:
+        """In the thread that watches. The main one may hang in a collective that nobody can end but the system."""
+        self._attachment.warn(f"{named} has died; rank {self._settings.rank} can't go on without it")
+        self._attachment.tell({"kind": "rank_died", "rank": rank, "step": self._at[0]})
+        if not self._ending.wait(GRACE_SECONDS):
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except (OSError, ValueError, AttributeError):
+                    pass
+            os._exit(EXIT_RANK_DIED)
 
     def _end(self, error: BaseException | None, *, proven: bool = True) -> None:
         """`proven`: without an error the loop was left by a `break`, not by sys.exit() or the like."""
         if self._closed:
             return
+        self._ending.set()
         self._close_loop()
         self._closed = True
         atexit.unregister(self._end_at_exit)
@@ -117,17 +149,34 @@ class Training:
                 )
         elif left:
             self._save_where_left()
-            self._tell_reason(StopReason.CUSTOM, "the program left its loop")
+            self._tell_reasons([Fired(StopReason.CUSTOM, "the program left its loop")])
         if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
             self._mark_finished()
+        self._settle_values()
         if self.summary:
-            self._attachment.tell({"kind": "summary", "values": plain_summary(self.summary)})
+            self._tell({"kind": "summary", "values": plain_summary(self.summary)})
         self._interrupts.restore()
+        self._let_go_of_ranks(Loop(progress[Word.LOOP]))
+        if self._ledger is not None:
+            self._ledger.close()
         if self._saver is not None:
             self._saver.place.release()
         self._attachment.close()
         self.__dict__.pop("log", None)
         open_runs.discard(self)
+
+    def _let_go_of_ranks(self, loop: Loop) -> None:
+        """A rank that ends inside its loop ends the others too: they are told by its end, not by words."""
+        if self._watch is not None:
+            self._watch.close()
+        group = self._attachment.group
+        if group is None:
+            return
+        if loop is not Loop.INSIDE:
+            group.end(loop if loop is not Loop.NONE else Loop.LEFT)
+            if self._say_bye is not None:
+                self._say_bye()
+        group.leave()
 
     def _close_loop(self) -> None:
         """After a `break` somebody may still hold the iterator (a progress bar does): it waits in the middle."""
@@ -143,26 +192,79 @@ class Training:
         sys.exit() nothing can be seen here."""
         self._end(getattr(sys, "last_value", None), proven=False)
 
+    def _let_go(self) -> None:
+        """In a forked child: the channel is the parent's, and terminate() must end the child."""
+        self._interrupts.restore()
+        self._attachment.abandon()
+        self._late.forget()
+        self._watch = self._ledger = None
+        self.__dict__.pop("log", None)
+        self._closed = True
+        atexit.unregister(self._end_at_exit)
+
+    # Restoring and saving.
+
     def _restore(self) -> Restored | None:
-        if not self._restore_done:
-            self._start()
-            self._restored = self._open_saver().restore()
-            self._restore_done = True
-            if self._restored is not None:
-                self._at[0] = self._restored.step
-                self._attachment.progress[Word.RESUMED_STEP] = self._restored.step
-                self._attachment.progress[Word.STEP] = self._restored.step
-                self._attachment.say(f"{self.name}: going on at step {self._restored.step} from {self._restored.path}")
+        if self._restore_done:
+            return self._restored
+        self._start()
+        saver = self._open_saver()
+        self._restored = saver.restore()
+        self._restore_done = True
+        if self._restored is None:
+            return None
+        step, meta = self._restored.step, self._restored.meta
+        self._at[0] = step
+        self._attachment.progress[Word.RESUMED_STEP] = step
+        self._attachment.progress[Word.STEP] = step
+        self._seconds_before = _number(meta.get("seconds"))
+        match meta.get("position"):
+            case [int(epoch), int(batch)]:
+                self._position = epoch, batch
+        if isinstance(meta.get("rules"), Mapping):
+            self._rules.load(meta["rules"])
+        if self._attachment.leads:
+            self._attachment.say(f"{self.name}: going on at step {step} from {self._restored.path}")
         return self._restored
 
     def _open_saver(self) -> Saver:
         if self._saver is None:
-            place = find_place(self._settings, checkpoints=self._checkpoints, resume=self._resume)
+            attachment = self._attachment
+            place = find_place(
+                self._settings,
+                checkpoints=self._checkpoints,
+                resume=self._resume,
+                group=attachment.group,
+                leads=self._settings.rank == 0,
+            )
             for note in place.notes:
-                self._attachment.warn(note)
-            self._saver = Saver(place, self._attachment, keep=self._keep)
+                attachment.warn(note)
+            self._saver = Saver(place, attachment, keep=self._keep, digests=self._settings.digests)
             self._saver.parts = self._parts
         return self._saver
+
+    def _open_ledger(self) -> None:
+        """The count of steps that spend privacy, where there is such a rule. It stands beside the checkpoints; rank 0
+        keeps it, and tells the others how many steps were run that no checkpoint knows of."""
+        self._rules.check()
+        if self._rules.privacy is None or self._ledger is not None:
+            return
+        group, step = self._attachment.group, self._at[0]
+        if group is not None and group.world.rank > 0:
+            group.wait(lambda: group.decided[SPENT] > 0, "rank 0 to open the privacy ledger")
+            self._discarded = group.decided[SPENT] - 1
+            return
+        place = self._open_saver().place
+        directory = place.store.root / place.phase
+        directory.mkdir(parents=True, exist_ok=True)
+        self._ledger = PrivacyLedger.open(directory / LEDGER)
+        spent = self._restored.meta.get("spent") if self._restored is not None else 0
+        self._ledger.at_least(max(step, int(_number(spent))))
+        if group is not None:
+            group.tell({SPENT: self._ledger.spent - step + 1})
+
+    def _spent(self, step: int) -> int:
+        return self._ledger.spent if self._ledger is not None else step + self._discarded
 
     def _add_part(self, name: str, part: Part) -> None:
         if self._restore_done:
@@ -171,169 +273,16 @@ class Training:
             raise BadRequest(f"{name!r} is tracked twice, or is not a plain name")
         self._parts[name] = part
 
-    def _mark_finished(self) -> None:
-        place = self._saver.place if self._saver else None
-        if place is None or not place.standalone or not self._attachment.leads:
-            return
-        try:
-            (place.store.root / place.phase / FINISHED).touch()
-        except OSError as error:
-            self._attachment.warn(f"the end of this training could not be noted: {error}")
-
-    # The loop.
-
-    def _loop(self, total: int | None, per_epoch: int | None) -> Generator[Step, None, None]:
-        make = step_type(total=total, per_epoch=per_epoch)
-        orders = self._attachment.orders.words[_ORDERS]
-        words, doubles = self._attachment.progress.words, self._attachment.progress.doubles
-        at = self._at
-        index = at[0]
-        epoch, batch = divmod(index, per_epoch) if per_epoch else (0, 0)
-        self._begin_loop(total, per_epoch, epoch, batch)
-        seen = memoryview(bytes(orders.nbytes)).cast("q")  # no orders
-        now = _time()
-        while True:
-            if index >= self._check_at or now >= self._save_time or orders != seen:
-                # Kept before it is looked at: what changes meanwhile is seen at the next boundary.
-                seen = memoryview(orders.tobytes()).cast("q")
-                if self._boundary(index):
-                    return
-            try:
-                yield make(index)
-            except GeneratorExit:
-                # `break`, or an error in the loop's body: only the end of the `with` block can tell. Whether the step's
-                # work was done nobody can: it does not count.
-                words[Word.LOOP] = Loop.LEFT
-                words[Word.STAGE] = ProgramStage.FINISHING
-                raise
-            index += 1
-            at[0] = index
-            words[_STEP] = index
-            doubles[_PROGRESS_AT] = now = _time()
-            if per_epoch:
-                batch += 1
-                if batch == per_epoch:
-                    batch = 0
-                    epoch += 1
-                    words[_EPOCH] = epoch
-                words[_BATCH] = batch
-
-    def _begin_loop(self, total: int | None, per_epoch: int | None, epoch: int, batch: int) -> None:
-        self._total, self._per_epoch = total, per_epoch
-        self._own_save = -1
-        progress = self._attachment.progress
-        now = time.time()
-        progress[Word.TOTAL] = total or 0
-        progress[Word.BATCHES] = per_epoch or 0
-        progress[Word.EPOCH], progress[Word.BATCH] = epoch, batch
-        progress.set_seconds(Word.PROGRESS_AT, now)
-        progress.set_seconds(Word.LOOP_STARTED_AT, now)
-        progress[Word.STAGE] = ProgramStage.TRAINING
-        progress[Word.LOOP] = Loop.INSIDE
-        self._interrupts.install()
-        self._warn_of_silence()
-        self._plan(self._at[0])
-
-    def _warn_of_silence(self) -> None:
-        """What would go wrong without anybody noticing."""
-        if self._restored is not None and not self._parts and not self._restore_asked:
-            self._attachment.warn(
-                f"{self.name} goes on at step {self._restored.step}, but nothing of its checkpoint is loaded: call "
-                "run.track(...) or run.saves(...) before the loop, or load what run.restore() gives you"
-            )
-        if self._cadence.counts_epochs and self._per_epoch is None:
-            self._attachment.warn(
-                f"{self.name} is to save by epochs, but nobody knows how long one is: call run.steps(per_epoch=...)"
-            )
-
-    def _boundary(self, step: int) -> bool:
-        """Between two steps, when something may be due. True: the loop ends here. Leaves by Paused or Killed."""
-        orders, progress = self._attachment.orders, self._attachment.progress
-        level = orders[Word.STOP_LEVEL]
-        interrupted = self._interrupts.seen > 0
-        progress[Word.ACK_SEQ] = orders[Word.STOP_SEQ]
-        asked = orders[Word.CHECKPOINT_NOW]
-        if level >= Stop.KILL:
-            raise Killed(EXIT_KILLED)
-        if self._total is not None and step >= self._total:
-            return self._finish_loop(step)
-        if step >= orders[Word.STOP_AT_STEP]:  # ranks agree on a step; 0 = here
-            if level == Stop.FINISH_PHASE or self._finish or (interrupted and not self._attachment.attached):
-                return self._stop_loop(step)
-            # A signal that nobody ordered: the machine is going, or somebody else wants us gone. Not a result.
-            if level or orders[Word.PREEMPT_DEADLINE] or interrupted:
-                self._pause_loop(step, level=level, interrupted=interrupted)
-        due = step >= self._save_step or time.time() >= self._save_time
-        if due or asked != self._saves_seen or self._save_asked:
-            self._saves_seen = asked
-            self._save_asked = False
-            if self._open_saver().saved_step != step:
-                self._save(step, "on its cadence" if due else "on request")
-        self._plan(step)
-        return False
-
-    def _finish_loop(self, step: int) -> bool:
-        self._save_last(step, "all steps done")
-        self._tell_reason(StopReason.COMPLETED, f"all {step} steps done")
-        return self._leave_loop(Loop.FINISHED)
-
-    def _stop_loop(self, step: int) -> bool:
-        self._save_last(step, "stopped")
-        if self._finish:
-            self._tell_reason(*self._finish)
-        elif not self._attachment.attached:
-            self._attachment.say(f"{self.name}: stopped at step {step}; start it again to go on from there")
-        return self._leave_loop(Loop.STOPPED)
-
-    def _pause_loop(self, step: int, *, level: int, interrupted: bool) -> None:
-        saver = self._open_saver()
-        wanted = not self._attachment.orders[Word.PAUSE_LATEST]
-        if wanted and step > self._first_step() and saver.saved_step != step:
-            if time.time() < saver.failed_at + _RETRY_SAVE_SECONDS and not interrupted:
-                return
-            saved = self._save(step, "paused" if level else "the capacity is being reclaimed")
-            # A pause has time: it is the ladder that ends it. A reclaimed machine has none.
-            if saved is None and level and not interrupted and self._attachment.leads:
-                return
-        self._attachment.progress[Word.LOOP] = Loop.PAUSED
-        raise Paused(EXIT_PAUSED)
-
-    def _leave_loop(self, loop: Loop) -> bool:
-        progress = self._attachment.progress
-        progress[Word.STAGE] = ProgramStage.FINISHING
-        progress[Word.LOOP] = loop
-        if not self._attachment.attached:
-            self._interrupts.restore()  # behind the loop Ctrl-C is the user's again
-        return True
-
-    def _plan(self, step: int) -> None:
-        """When to look closer next. The flag is read last: a signal may come while this is being worked out."""
-        self._attachment.count_dropped()
-        self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
-        saver = self._open_saver()
-        if self._save_time == math.inf or saver.saved_step == step or saver.failed_at > 0:
-            self._save_time = self._cadence.next_time(time.time(), save_seconds=saver.save_seconds)
-        self._check_at = min(self._save_step, math.inf if self._total is None else self._total)
-        orders = self._attachment.orders
-        waiting = orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE]  # for a step, or for a save that failed
-        if waiting or self._interrupts.seen or self._finish or self._save_asked:
-            self._check_at = -1
-
-    def _wake(self) -> None:
-        self._check_at = -1
-
     def _first_step(self) -> int:
         return self._restored.step if self._restored else 0
 
-    # Saving and telling.
-
-    def _save_last(self, step: int, why: str) -> None:
+    def _save_last(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> None:
         """The phase's result, unless that very checkpoint is there already."""
         saver = self._open_saver()
         start = saver.place.start
         here = start is not None and start.path.parent == saver.place.store.root / saver.place.phase
         if saver.saved_step != step and not (here and step == self._first_step()):
-            self._save(step, why)
+            self._save(step, why, files)
 
     def _save_where_left(self) -> None:
         """After a `break`. What the program saved in that step, or behind it, is the result; else what is there now,
@@ -344,37 +293,89 @@ class Training:
             self._at[0] = self._attachment.progress[Word.STEP] = self._saver.saved_step
 
     def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> Checkpoint | None:
+        self._settle_values()
         metrics = self._attachment.metrics.latest() if self._attachment.metrics else {}
         meta = {
-            "epoch": step // self._per_epoch if self._per_epoch else 0,
+            "epoch": step // self._per_epoch if self._per_epoch else self._position[0],
+            "position": list(self._position),
             "total": self._total,
             "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
+            "seconds": self._training_seconds(),
+            "rules": self._rules.state(),
+            "healthy": not self._rules.poisoned,
         }
+        if self._ledger is not None:
+            meta["spent"] = self._ledger.spent
         return self._open_saver().save(int(step), why=why, meta=meta, files=files)
 
-    def _tell_reason(self, reason: StopReason, text: str) -> None:
-        self._attachment.tell(
-            {"kind": "stop_reasons", "reasons": [{"reason": reason.value, "decisive": True, "text": text}]}
-        )
+    def _training_seconds(self) -> float:
+        return self._seconds_before + (time.monotonic() - self._loop_began if self._loop_began else 0.0)
+
+    def _mark_finished(self) -> None:
+        place = self._saver.place if self._saver else None
+        if place is None or not place.standalone or not self._attachment.leads:
+            return
+        try:
+            (place.store.root / place.phase / FINISHED).touch()
+        except OSError as error:
+            self._attachment.warn(f"the end of this training could not be noted: {error}")
+
+    # Telling.
+
+    def _tell_reasons(self, fired: Sequence[Fired]) -> None:
+        """Why training stopped; the first one is decisive."""
+        reasons = [
+            {"reason": each.reason.value, "decisive": index == 0, "text": each.text} for index, each in enumerate(fired)
+        ]
+        self._attachment.tell({"kind": "stop_reasons", "reasons": reasons})
 
     def _log_slowly(self, scalars: Mapping[str, Any]) -> None:
-        """A value that is no number: keep the others, say which one once."""
-        good: dict[str, float] = {}
-        for name, value in scalars.items():
-            try:
-                good[str(name)] = float(value)
-            except Exception:
-                self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
+        """The first time that these names are logged, and whenever a value is not just a number. Never raises."""
         try:
-            if good:
-                self._attachment.points(self._at[0], time.time(), good)
+            self._log_at(self._at[0], time.time(), scalars)
+            metrics = self._attachment.metrics
+            if metrics is None or not all(map(is_plain, scalars.values())):
+                return
+            watched = self._rules.watches
+            if watched is not None and watched.isdisjoint(scalars):
+                metrics.allow(tuple(scalars))
         except Exception as error:
             self._attachment.say(f"metrics can't be written: {error!r}")
 
-    def _let_go(self) -> None:
-        """In a forked child: the channel is the parent's, and terminate() must end the child."""
-        self._interrupts.restore()
-        self._attachment.abandon()
-        self.__dict__.pop("log", None)
-        self._closed = True
-        atexit.unregister(self._end_at_exit)
+    def _log_at(self, step: int, at: float, scalars: Mapping[str, Any]) -> None:
+        good: dict[str, float] = {}
+        late: dict[str, Any] = {}
+        for name, value in scalars.items():
+            if is_late(value):
+                late[str(name)] = value
+                continue
+            try:
+                good[str(name)] = number_of(value)
+            except Exception:
+                self._refuse(name, value)
+        if good:
+            self._point(step, at, good)
+        if late:
+            self._late.keep(step, at, late)
+
+    def _point(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        self._attachment.points(step, at, values)
+        watched = self._rules.watches
+        seen = values if watched is None else {name: value for name, value in values.items() if name in watched}
+        if seen and not self._rules.empty:
+            self._fresh.update(seen)
+            self._latest.update(seen)
+            self._wake()
+
+    def _refuse(self, name: str, value: Any) -> None:
+        self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
+
+    def _settle_values(self) -> None:
+        try:
+            self._late.settle()
+        except Exception as error:
+            self._attachment.say(f"metrics can't be read from their device: {error!r}")
+
+
+def _number(value: object, default: float = 0.0) -> float:
+    return float(value) if isinstance(value, int | float) else default

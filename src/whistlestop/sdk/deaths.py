@@ -1,0 +1,110 @@
+"""A rank that dies frees the others: they would wait for it in a collective for half an hour, or for ever."""
+
+import os
+import select
+import threading
+from collections.abc import Callable
+
+from whistlestop.channel.layout import Word
+from whistlestop.sdk.group import DIED, Group
+
+GRACE_SECONDS = 3.0  # for the collective to fail by itself, and for the program to say what it has to say
+EXIT_RANK_DIED = 76
+_COMING_SECONDS = 0.2  # between two looks for ranks that have not come yet
+_OTHER_SYSTEMS_SECONDS = 1.0  # between two looks where a process can't be waited for
+
+
+class Watch:
+    """A thread that sleeps until another rank of this node ends. `died` is called once, with its rank and its name."""
+
+    def __init__(self, group: Group, died: Callable[[int, str], None]) -> None:
+        self._group = group
+        self._died = died
+        self._gone: set[int] = set()
+        self._told = False
+        self._closing, self._close = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="whistlestop-ranks", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nobody is watched any more. Closing twice is not an error."""
+        if self._close >= 0:
+            close, self._close = self._close, -1
+            os.close(close)
+            if threading.current_thread() is not self._thread:
+                self._thread.join(1.0)
+
+    def _run(self) -> None:
+        known: dict[int, tuple[int, int]] = {}  # its descriptor -> rank, process
+        waiting = select.poll()
+        waiting.register(self._closing, select.POLLIN | select.POLLHUP)
+        try:
+            while True:
+                missing = self._look(known, waiting)
+                ready = {handle for handle, _ in waiting.poll(_patience(missing, known))}
+                if self._closing in ready:
+                    return
+                for handle, (rank, process) in list(known.items()):
+                    if handle in ready or (handle < 0 and not _lives(process)):
+                        del known[handle]
+                        if handle >= 0:
+                            waiting.unregister(handle)
+                            os.close(handle)
+                        self._judge(rank, process)
+        finally:
+            for handle in known:
+                if handle >= 0:
+                    os.close(handle)
+            os.close(self._closing)
+
+    def _look(self, known: dict[int, tuple[int, int]], waiting: "select.poll") -> bool:
+        """Take in the ranks that have come; True while some have not."""
+        watched = {rank for rank, _ in known.values()}
+        missing = False
+        for rank, page in self._group.peers():
+            process = page[Word.PID]
+            if rank in watched or rank in self._gone:
+                continue
+            if not process:
+                missing = True
+                continue
+            if not hasattr(os, "pidfd_open"):
+                known[-1 - rank] = rank, process
+                continue
+            try:
+                handle = os.pidfd_open(process)
+            except OSError:
+                self._judge(rank, process)
+                continue
+            known[handle] = rank, process
+            waiting.register(handle, select.POLLIN)
+        return missing
+
+    def _judge(self, rank: int, process: int) -> None:
+        self._gone.add(rank)
+        page = dict(self._group.peers())[rank]
+        if self._told or Group.ended(page) or Group.ended(self._group.mine):
+            return
+        self._told = True
+        first = self._group.decided[DIED] - 1  # of several that go, the one that took the others with it
+        if first < 0:
+            first = rank
+            self._group.decided[DIED] = rank + 1
+        self._died(first, f"rank {rank} (process {process})" if first == rank else f"rank {first}")
+
+
+def _patience(missing: bool, known: dict[int, tuple[int, int]]) -> float | None:
+    """Milliseconds until the next look; None: until something happens."""
+    if missing:
+        return _COMING_SECONDS * 1000
+    return _OTHER_SYSTEMS_SECONDS * 1000 if any(handle < 0 for handle in known) else None
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,85 @@
+"""A loop over data instead of a number of steps: positioned where the training was left, epoch after epoch."""
+
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+from whistlestop.channel.layout import Word
+from whistlestop.sdk.batches import Batches, position_of
+from whistlestop.sdk.looping import Looping
+from whistlestop.sdk.parts import part_of
+from whistlestop.sdk.step import Step
+
+Item = TypeVar("Item")
+_END = object()
+
+
+def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[tuple[Step, Item], None, None]:
+    position = position_of(items)
+    if position == "stateful" and not _is_tracked(run, items) and not run._restore_done:
+        run._add_part("loader", part_of("loader", items))
+    length = _length(items)
+    run._prepare_loop(None if epochs is None or length is None else epochs * length, length)
+    return _each(run, items, epochs, length, position)
+
+
+def _each(
+    run: Looping, items: Iterable[Item], epochs: int | None, length: int | None, position: Any
+) -> Generator[tuple[Step, Item], None, None]:
+    epoch, batch = divmod(run._at[0], length) if length else run._position
+    steps = run._loop()
+    try:
+        source = _source(run, items, epoch, batch, position)
+        for step in steps:
+            item, empty = next(source, _END), 0
+            while item is _END:
+                epoch, batch, empty = epoch + 1, 0, empty + 1
+                if (epochs is not None and epoch >= epochs) or empty > 1:
+                    # Only here it shows that there is no such step.
+                    run._total = int(step)
+                    run._boundary(int(step))
+                    return
+                _begin_epoch(run, epoch, tell=length is None)
+                source = _source(run, items, epoch, 0, position)
+                item = next(source, _END)
+            batch += 1
+            yield step, item  # type: ignore[misc]
+            run._position = epoch, batch
+    finally:
+        steps.close()
+
+
+def _source(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:
+    if isinstance(position, Batches):
+        position.seek(epoch, batch)
+        return iter(items)
+    for sampler in (items, getattr(items, "sampler", None), getattr(items, "batch_sampler", None)):
+        if callable(getattr(sampler, "set_epoch", None)):
+            sampler.set_epoch(epoch)  # type: ignore[union-attr]
+    if batch == 0 or position == "stateful":  # its own state has been restored
+        return iter(items)
+    if position == "sequence":
+        return (items[index] for index in range(batch, len(items)))  # type: ignore[index, arg-type]
+    run._attachment.warn(
+        f"{run.name} goes over {batch} items again to come to where it was left; with whistlestop.Batches as the "
+        "loader's batch_sampler it would begin there"
+    )
+    return islice(iter(items), batch, None)
+
+
+def _begin_epoch(run: Looping, epoch: int, *, tell: bool) -> None:
+    if tell:
+        progress = run._attachment.progress
+        progress[Word.EPOCH], progress[Word.BATCH] = epoch, 0
+        run._tell({"kind": "epoch", "epoch": epoch, "step": run._at[0]})
+
+
+def _length(items: Any) -> int | None:
+    try:
+        return len(items) or None
+    except TypeError:
+        return None
+
+
+def _is_tracked(run: Looping, items: Any) -> bool:
+    return any(getattr(part.save, "__self__", None) is items for part in run._parts.values())
