@@ -92,7 +92,7 @@ def test_steps_and_time_have_their_moment_without_a_value() -> None:
     assert (rules.next_step(0), rules.next_seconds()) == (100, 5400)
     assert rules.look(at(99, 5399)) == []
     assert rules.look(at(100, 5430)) == [
-        Fired(StopReason.THRESHOLD, "100 steps are done; the limit is 100"),
+        Fired(StopReason.THRESHOLD, "100 steps are done; the limit is 100", exact=True),
         Fired(StopReason.TIME_LIMIT, "trained for 1 h 30 min 30 s; the limit is 1 h 30 min"),
     ]
 
@@ -185,8 +185,11 @@ def test_one_of_two_is_enough() -> None:
     assert rules.look(at(1, loss=0.5)) == []
     (fired,) = rules.look(at(2))
     assert fired.text == "loss is 0.5 at step 1, below its threshold 1 and 2 steps are done; the limit is 2"
-    (both,) = make(below("loss", 1) | max_steps(2)).look(at(2, loss=0.5))
-    assert both.text == "loss is 0.5 at step 2, below its threshold 1; 2 steps are done; the limit is 2"
+    one, other = make(below("loss", 1) | max_steps(2)).look(at(2, loss=0.5))
+    assert one.text == "loss is 0.5 at step 2, below its threshold 1"
+    assert other.text == "2 steps are done; the limit is 2"
+    (both,) = make(all_of(below("loss", 1) | max_steps(2), above("loss", 0))).look(at(2, loss=0.5))
+    assert both.text.startswith("loss is 0.5 at step 2, below its threshold 1; 2 steps are done; the limit is 2 and ")
 
 
 def test_a_bad_rule_in_the_code_is_refused_and_one_in_the_spec_is_warned_of() -> None:
@@ -222,6 +225,7 @@ def test_the_privacy_rule_fires_before_the_step_that_would_exceed_the_budget() -
         StopReason.PRIVACY_BUDGET,
         "the privacy budget of epsilon 1 allows 100 steps; 100 were run, 20 of them discarded, and one more would "
         "exceed it",
+        exact=True,
     )
     assert make(privacy_budget(1.0, spent=lambda steps: steps / 100)).look(at(99)) == []
     assert make(privacy_budget(1.0, spent=lambda steps: steps / 100)).look(at(100))
@@ -233,6 +237,15 @@ def test_of_several_budgets_the_strictest_one_counts() -> None:
     )
     assert rules.privacy is not None
     assert rules.privacy.limit_steps == 10
+
+
+def test_every_rank_stops_by_itself_before_the_budget_is_exceeded() -> None:
+    rules = make(plateau("loss"), privacy_budget(1.0, spent=lambda n: n / 10) | below("loss", 0) | max_steps(7))
+    for rank in (0, 1):
+        own = rules.for_rank(rank)
+        assert own.privacy is not None
+        assert own.look(at(6)) == []
+        assert [fired.exact for fired in own.look(at(10))] == [True, True]
 
 
 def test_a_budget_is_worked_out_once() -> None:

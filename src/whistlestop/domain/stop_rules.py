@@ -83,7 +83,7 @@ class AnyOf(Rule):
 RuleSpec: TypeAlias = Rule
 
 NAMES = ("plateau", "above", "below", "max_time", "max_steps", "non_finite", "privacy_budget", "all", "any", "rule")
-ACCOUNTANTS = ("rdp", "prv", "gdp", "pld")
+ACCOUNTANTS = ("rdp", "prv", "pld")
 MOST_STEPS = 1 << 62
 MAX_DEPTH = 16
 TIMES = '"90s", "10 minutes", "2h", "1d12h" or a number of seconds'

@@ -6,14 +6,14 @@ from importlib.util import find_spec
 
 from whistlestop.domain.errors import BadRequest
 
-OPACUS = ("rdp", "prv", "gdp")
+OPACUS = ("rdp", "prv")  # not its "gdp": that one may underestimate, and a budget would be overspent
 DP_ACCOUNTING = ("rdp", "pld")
 
 
 def epsilon_of(
     noise_multiplier: float, sample_rate: float, delta: float, *, accountant: str = "rdp"
 ) -> Callable[[int], float]:
-    """By Opacus, with the accountant that its PrivacyEngine was given: "rdp", "prv" or "gdp"."""
+    """By Opacus, with the accountant that its PrivacyEngine was given: "rdp" or "prv"."""
     _known("Opacus", accountant, OPACUS)
     from opacus.accountants import create_accountant
 
