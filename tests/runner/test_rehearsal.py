@@ -59,7 +59,7 @@ def script(tmp_path: Path) -> Rehearse:
     def run(text: str, **options: Any) -> Report:
         path = tmp_path / "train.py"
         path.write_text(textwrap.dedent(text))
-        report = rehearse([sys.executable, str(path)], cwd=tmp_path, **{"timeout": 120, **options})
+        report = rehearse([sys.executable, str(path)], cwd=tmp_path, **{"timeout": 300, **options})
         assert sorted(each.name for each in tmp_path.iterdir()) == ["train.py"], "it left something"
         return report
 
@@ -132,8 +132,22 @@ def test_a_forgotten_optimizer_shows_in_the_metric_one_step_later(script: Rehear
 def test_a_metric_that_measures_time_does_not_count(script: Rehearse) -> None:
     report = script(plain(logged="loss=loss, seconds=__import__('time').perf_counter()"))
     assert report.same, report.text
-    assert report.varying == ["seconds"]
+    assert report.varying == ["metrics/seconds"]
     assert "– seconds" in report.text
+
+
+def test_a_random_state_that_nobody_seeded_and_nobody_uses_does_not_count(script: Rehearse) -> None:
+    tracked = "weights=weights, momentum=momentum, rng_own=rng, idle=random.Random(), rng=True"
+    report = script(plain(tracked=tracked, logged="loss=loss, seconds=__import__('time').perf_counter()"))
+    assert report.same, report.text
+    assert {"idle/", "rng/python"} <= set(report.varying)
+    assert "not seeded, and nothing that is tracked depends on it" in report.text
+
+
+def test_a_random_state_that_nobody_seeded_and_the_weights_need_does_count(script: Rehearse) -> None:
+    report = script(plain(tracked="weights=weights, rng=True").replace("rng.random()", "random.random()"))
+    assert Kind.NOT_REPEATABLE in kinds(report)
+    assert {"rng", "weights"} <= {each.part for each in report.differences}
 
 
 def test_what_is_to_be_ignored_does_not_count(script: Rehearse) -> None:
@@ -225,15 +239,15 @@ with whistlestop.run() as run:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("time.sleep(600)", "had not come to its loop after 3 seconds"),
-        ("for step in run.steps(): time.sleep(600)", "had done 0 of 20 steps after 3 seconds"),
+        ("time.sleep(600)", "had not come to its loop after 6 seconds"),
+        ("for step in run.steps(): time.sleep(600)", "had done 0 of 20 steps after 6 seconds"),
     ],
 )
 def test_a_script_that_hangs_is_ended_with_all_it_started(
     script: Rehearse, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, body: str, says: str
 ) -> None:
     stray = tmp_path_factory.mktemp("stray") / "pid"
-    report = script(STUCK.format(body=body), timeout=3, env={**os.environ, "STRAY": str(stray)})
+    report = script(STUCK.format(body=body), timeout=6, env={**os.environ, "STRAY": str(stray)})
     assert says in report.problem
     gone = processes.read(int(stray.read_text()))
     assert gone is None or not gone.alive

@@ -41,7 +41,7 @@ class Report:
     differences: list[Difference] = field(default_factory=list)
     parts: dict[str, int] = field(default_factory=dict)  # what was compared: leaves per part
     metrics: dict[str, int] = field(default_factory=dict)  # points per metric
-    varying: list[str] = field(default_factory=list)  # metrics that measure something, as a time: not compared
+    varying: list[str] = field(default_factory=list)  # metrics/NAME, PART/LEAF: differ, but act on nothing; not counted
     advice: list[str] = field(default_factory=list)
     problem: str = ""  # why there was nothing to compare
     text: str = ""  # all of it, for people
@@ -99,9 +99,8 @@ def compare(
             found = _differences(first, outcome, Kind.NOT_RESTORED, point)
             differences += [each for each in found if (each.part, each.leaf) not in unsteady]
     varying: list[str] = []
-    if first.leaves and all(each.step is not None for each in differences if each.kind == Kind.NOT_REPEATABLE):
-        # The state repeats itself, so what varies does not act on it: a time, a speed, memory.
-        varying = sorted(each.leaf for each in differences if each.kind == Kind.NOT_REPEATABLE)
+    if _acts_on_nothing(first, differences):
+        varying = [f"{each.part}/{each.leaf}" for each in differences if each.kind == Kind.NOT_REPEATABLE]
         differences = [each for each in differences if each.kind != Kind.NOT_REPEATABLE]
     advice = _advice(first, differences)
     report = Report(
@@ -166,6 +165,22 @@ def _differences(first: Outcome, other: Outcome, kind: Kind, at: int | None) -> 
     return found
 
 
+def _acts_on_nothing(first: Outcome, differences: Sequence[Difference]) -> bool:
+    """Whether what varies by itself is only measured (a time, a speed), or a random state that nobody seeded and
+    nobody draws from: then all that is learned repeats itself."""
+    learned = any(not _is_random(part, text) for part, leaves in first.leaves.items() for text in leaves.values())
+    unsteady = [each for each in differences if each.kind == Kind.NOT_REPEATABLE]
+    return learned and all(
+        each.step is not None or _is_random(each.part, first.leaves.get(each.part, {}).get(each.leaf, ""))
+        for each in unsteady
+    )
+
+
+def _is_random(part: str, text: str) -> bool:
+    # The same word as in sdk.digests: this is how the hash of a random state begins.
+    return part.rpartition("/")[2] == "rng" or text.startswith("random ")
+
+
 def _values(one: bytes | None, two: bytes | None) -> str:
     return f"{_value(two)} instead of {_value(one)}"
 
@@ -183,11 +198,7 @@ def _advice(first: Outcome, differences: Sequence[Difference]) -> list[str]:
         return []
     advice = []
     paths = [PurePosixPath(part, leaf) for part, leaves in first.leaves.items() for leaf in leaves]
-    texts = [text for leaves in first.leaves.values() for text in leaves.values()]
-    # The same word as in sdk.digests: this is how the hash of a random state begins.
-    if not any("rng" in part or "random" in part for part in first.leaves) and not any(
-        text.startswith("random ") for text in texts
-    ):
+    if not any(_is_random(part, text) for part, leaves in first.leaves.items() for text in leaves.values()):
         advice.append(
             "No random state is tracked. If the script draws random numbers (shuffling, dropout, noise), say "
             "run.track(..., rng=True), and track the generators that are its own."
@@ -222,12 +233,18 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
     for part in dict.fromkeys((*report.parts, *(each.part for each in states))):
         mine = [each for each in states if each.part == part]
         total = report.parts.get(part, 0)
-        rows.append(("✗", part, _told(mine, total)) if mine else ("✓", part, _same(total)))
+        idle = [path.removeprefix(f"{part}/") for path in report.varying if path.startswith(f"{part}/")]
+        if mine:
+            rows.append(("✗", part, _told(mine, total)))
+        elif idle:
+            rows.append(("–" if len(idle) == total else "✓", part, _idle(idle, total)))
+        else:
+            rows.append(("✓", part, _same(total)))
     for name, points in report.metrics.items():
         found = next((each for each in report.differences if each.step is not None and each.leaf == name), None)
         if found is not None:
             rows.append(("✗", name, f"differs from step {found.step} on: {found.note}; {found.kind}"))
-        elif name in report.varying:
+        elif f"{METRICS}/{name}" in report.varying:
             rows.append(("–", name, "differs from run to run without acting on the state: a measurement"))
         else:
             rows.append(("✓", name, f"same ({points} point{'s' if points != 1 else ''})"))
@@ -237,6 +254,11 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
 
 def _same(total: int) -> str:
     return "same" if total == 1 else f"same ({total} leaves)"
+
+
+def _idle(names: Sequence[str], total: int) -> str:
+    unseeded = f"{', '.join(names)} not seeded, and nothing that is tracked depends on it".removeprefix(" ")
+    return unseeded if len(names) == total else f"{_same(total - len(names))}; {unseeded}"
 
 
 def _told(found: Sequence[Difference], total: int) -> str:
