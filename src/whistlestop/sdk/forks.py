@@ -5,7 +5,7 @@ import signal
 import weakref
 from typing import Protocol
 
-from whistlestop.sdk.interrupts import SIGNALS
+from whistlestop.sdk.interrupts import forget, spare_helpers, watched
 
 
 class Open(Protocol):
@@ -20,7 +20,7 @@ _masks: list[set[signal.Signals]] = []  # one per fork in progress
 
 def _before_fork() -> None:
     """Python forgets a signal that comes to a child before its handlers are put back: it has to wait for that."""
-    _masks.append({signal.Signals(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)})
+    _masks.append({signal.Signals(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, watched())})
 
 
 def _after_fork_in_parent() -> None:
@@ -28,8 +28,12 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for run in list(open_runs):
+    runs = list(open_runs)
+    for run in runs:
         run._let_go()
+    forget()
+    if runs and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, spare_helpers)
     signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
 
 
