@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whistlestop.channel import layout
+from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
+from whistlestop.channel.layout import Word
 from whistlestop.sdk.forks import open_runs
 from whistlestop.sdk.settings import Settings
 
@@ -36,6 +38,7 @@ class Beside:
         self.process = os.getpid()
         self._journal = _SharedJournal(channel, layout.metrics_prefix(rank))
         self._counts: dict[str, int] = {}  # points without a step are numbered, each name by itself
+        _no_loop_comes(channel)
 
     def log_at(self, step: int, scalars: Mapping[str, Any], /) -> None:
         self._journal.points(step, time.time(), scalars)
@@ -62,7 +65,7 @@ _said: set[str] = set()
 def target() -> Target | None:
     """The open run; the one that is attached, if there are several. None: there is nobody to tell."""
     global _beside
-    runs: list[Any] = list(open_runs)
+    runs: list[Any] = list(open_runs) if len(open_runs) else []  # walking through a weak set is slow, even if empty
     if runs:
         if _beside is not None:  # the run writes to the same journal from now on
             _beside.close()
@@ -74,6 +77,17 @@ def target() -> Target | None:
             _beside = Beside(settings.channel, settings.rank)
     # A forked child, a loader's worker for one, has no part in what its parent writes.
     return _beside if _beside is not None and _beside.process == os.getpid() else None
+
+
+def _no_loop_comes(channel: Path) -> None:
+    """The program trains already, without a loop of ours: a stop need not wait for one. A run that opens later attaches
+    and is waited for again."""
+    try:
+        control = Control.open(channel / layout.CONTROL_FILE)
+        control[Word.IMPORTED] = 0
+        control.close()
+    except Exception as error:
+        say_once(f"the runner's channel can't be used ({error}); nothing is mirrored")
 
 
 def say_once(text: str) -> None:

@@ -15,13 +15,14 @@ Reader = Callable[[str], tuple[int | None, dict[str, float]] | None]
 Tell = Callable[[str, Any, Mapping[str, Any]], None]  # source, step or None, values
 
 _LONGEST = 10_000  # characters; longer lines are data, not words, and patterns may take very long on them
+_MOST_PIECES = 1000
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 _PAIR = re.compile(rf"(?<![\w.])([a-z_][\w./-]*)=({_NUMBER})(?![\w.])", re.IGNORECASE)
 _ITEM = re.compile(rf"""['"]([^'"]+)['"]: ['"]?({_NUMBER})['"]?(?=[,}}])""", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:global_?step|step|iteration|iter)s?\b['\"]?[=: ]+(\d+)", re.IGNORECASE)
 _STEP_NAMES = frozenset({"step", "global_step", "globalstep", "iteration", "iter"})
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_ENDS = re.compile(r"([\r\n])")
+_ENDS = re.compile(r"(\r\n|[\r\n])")
 
 
 def reader(pattern: str | Pattern[str]) -> Reader:
@@ -85,42 +86,47 @@ class _Stream:
         self.stream = stream
         self._process = os.getpid()
         self._turn = threading.RLock()
-        self._busy = False
-        self._rest = ""
+        self._busy = 0  # the thread that tells a line
+        self._pieces: list[str] = []  # of a line that has not ended
+        self._mark = "\n"  # what ended the line before
         self._before = vars(stream).get("write")
         self._original = stream.write
         stream.write = self.write
 
     def write(self, text: str, /) -> Any:
         answer = self._original(text)
-        # A forked child has no part in it, and our lock may be with a thread that is not there.
-        if _listeners and os.getpid() == self._process:
+        # What is written while a line is being told is our own word, or that of a signal handler in between.
+        if _listeners and self._busy != threading.get_ident():
             try:
-                self._take(text)
+                self._pieces.append(text)  # print() writes word by word: only the end of a line is looked at closer
+                if "\n" in text or "\r" in text or len(self._pieces) > _MOST_PIECES:
+                    self._take()
             except Exception:
                 pass
         return answer
 
-    def _take(self, text: str) -> None:
+    def _take(self) -> None:
+        # A forked child has no part in it, and our lock may be with a thread that is not there.
+        if os.getpid() != self._process:
+            self._pieces.clear()
+            return
         with self._turn:
-            if self._busy:  # words of our own, or of a signal handler that came in between
-                return
-            self._busy = True
+            self._busy = threading.get_ident()
             try:
-                if "\n" not in text and "\r" not in text:
-                    self._rest = (self._rest + text)[: _LONGEST + 1]
-                    return
-                *pieces, rest = _ENDS.split(self._rest + text)
-                self._rest = rest[: _LONGEST + 1]
-                for line, mark in zip(pieces[::2], pieces[1::2], strict=True):
-                    _hear(line, redrawn=mark == "\r")
+                count = len(self._pieces)
+                *lines, rest = _ENDS.split("".join(self._pieces[:count]))
+                self._pieces[:count] = [rest[: _LONGEST + 1]]
+                for line, mark in zip(lines[::2], lines[1::2], strict=True):
+                    # A bar returns to the beginning before it is drawn again, and goes to the next line at its end.
+                    _hear(line, redrawn="\r" in (mark, self._mark))
+                    self._mark = mark
             finally:
-                self._busy = False
+                self._busy = 0
 
     def end(self) -> None:
         """If somebody has put theirs over ours meanwhile, ours stays below it and only passes on."""
-        rest, self._rest = self._rest, ""
-        _hear(rest, redrawn=True)
+        _hear("".join(self._pieces), redrawn=True)
+        self._pieces.clear()
         if vars(self.stream).get("write") != self.write:
             return
         if self._before is None:
