@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tests.client.conftest import Canned
 from whistlestop.client import Client
 from whistlestop.domain import errors
 from whistlestop.domain.errors import Problem
+from whistlestop.wire.api import Done
 
 RUN = {
     "id": "r-1", "number": 12, "name": "demo", "project": "default", "status": "running",
@@ -45,6 +46,33 @@ def test_lists_are_asked_with_their_filters(canned: Canned, client: Client) -> N
     assert len(list(client.all_runs(status=["queued", "running"], search="a b"))) == 2
     assert canned.seen[0][1] == "/api/v1/runs?status=queued&status=running&search=a+b&limit=500"
     assert canned.seen[1][1].endswith("&after=c1")
+
+
+@pytest.mark.parametrize(
+    ("ask", "path", "body"),
+    [
+        (lambda client: client.save("a", phase="p"), "save", {"phase": "p", "note": ""}),
+        (
+            lambda client: client.extend("a", more=5, note="why"),
+            "extend",
+            {"phase": None, "note": "why", "steps": None, "more": 5},
+        ),
+        (
+            lambda client: client.set_params("a", {"lr": 1.0, "size": 2, "on": True, "mode": "x"}),
+            "params",
+            {"phase": None, "note": "", "params": {"lr": 1.0, "size": 2, "on": True, "mode": "x"}},
+        ),
+    ],
+)
+def test_steering_sends_values_as_they_are(
+    canned: Canned, client: Client, ask: Callable[[Client], Done], path: str, body: dict[str, Any]
+) -> None:
+    canned.says(200, json.dumps({"run": RUN, "changed": True, "text": "fine"}))
+    assert ask(client).changed
+    method, address, _, sent = canned.seen[0]
+    assert (method, address) == ("POST", f"/api/v1/runs/a/{path}")
+    assert json.loads(sent) == body
+    assert [type(value) for value in json.loads(sent).get("params", {}).values()] in ([], [float, int, bool, str])
 
 
 @pytest.mark.parametrize("code", sorted(errors.BY_CODE))

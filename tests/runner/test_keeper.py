@@ -41,11 +41,11 @@ class Counting(CheckpointStore):
             raise PermissionError(13, "Permission denied", str(checkpoint.path / "read-only"))
         super().remove(checkpoint)
 
-    def save(self, *steps: int) -> None:
+    def save(self, *steps: int, **meta: object) -> None:
         for step in steps:
             writer = self.begin("train", step, 1, "a-1")
             writer.add_bytes("state", b"weights" * 1000)
-            writer.commit({})
+            writer.commit(meta)
 
 
 @pytest.fixture
@@ -107,3 +107,12 @@ def test_one_that_can_not_be_removed_does_not_keep_the_others(store: Counting, m
     assert removed == ({ids[1], ids[2]} if manifest_goes else {ids[2]})
     assert told.kinds().count("notice") == 1
     assert [each.step for each in store.list("train")] == ([4, 3] if manifest_goes else [4, 3, 1])
+
+
+def test_an_unhealthy_checkpoint_is_told_as_such_and_does_not_drive_out_the_last_good_one(store: Counting) -> None:
+    store.save(1, 2)
+    store.save(3, 4, 5, healthy=False)
+    told = judge_all(store, keep=2)
+    healthy = {data["step"]: data["healthy"] for kind, data in told if kind == "checkpoint"}
+    assert healthy == {1: True, 2: True, 3: False, 4: False, 5: False}
+    assert [each.step for each in store.list("train")] == [5, 4, 2]
