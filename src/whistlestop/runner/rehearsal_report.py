@@ -280,8 +280,8 @@ def _verdict(report: Report) -> str:
             f"Not repeatable: two uninterrupted runs already differ in {unsteady}. Something is not seeded, or not "
             "deterministic; seed it, then rehearse again."
         )
-        return verdict + (f" Only after the resume differs: {lost}." if lost else "")
-    verdict = f"Not restored: the script repeats itself exactly, but after the resume {lost} differs."
+        return verdict + (f" Only after the resume: {lost}." if lost else "")
+    verdict = f"Not restored: the script repeats itself exactly, but not after a resume: {lost}."
     steps = [each for each in report.differences if each.step is not None]
     if steps:
         first = min(steps, key=lambda each: each.step or 0)
