@@ -1,0 +1,205 @@
+"""Lightning: `Trainer(callbacks=[whistle := Whistle(run)])`, then `trainer.fit(…, ckpt_path=whistle.ckpt_path)`.
+
+A boundary is the moment behind a batch that stepped the optimizer, before a validation that is due there.
+"""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from whistlestop.domain.errors import BadRequest
+from whistlestop.integrations.lightning_place import Place, end_now, told_as_done, validation_due
+from whistlestop.sdk.run import Run
+
+__all__ = ["Whistle"]
+
+_FILE = "trainer.ckpt"
+
+
+class Whistle(pl.Callback):
+    """Stops, pauses, saves and resumes a Trainer, and logs what it logs. One for each run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._place = Place()
+        self._trainer: Any = None
+        self._driven: Any = None
+        self._from: str | None = None
+        self._total: int | None = None
+        self._loaded = False  # Lightning has loaded our checkpoint
+        self._drawn = False  # the order of this epoch is known already
+        self._first = False  # the first batch of this process is still to come
+        self._validate = False  # a validation is due behind the batch that was just done, or under way
+        self._saving = False
+        self._stopped = False
+        self._cut = False  # in the middle of an epoch, whose means are then of no use
+        self._undo: Callable[[], None] = _nothing
+        self._evaluating = contextlib.ExitStack()
+        self._seen: dict[str, Any] = {}
+        run.saves_files(save=self._save_files, load=self._load_files, name="lightning")
+        run.saves(save=lambda: self._place.save(self._trainer), load=self._place.load, name="place", per_rank=True)
+
+    @property
+    def ckpt_path(self) -> str | None:
+        """For `trainer.fit(…, ckpt_path=whistle.ckpt_path)`: the checkpoint to go on from, or None."""
+        self.run.restore()
+        return self._from
+
+    # Saving and loading.
+
+    def _save_files(self, directory: Path) -> None:
+        self._saving = True
+        try:
+            self._trainer.save_checkpoint(directory / _FILE)
+        finally:
+            self._saving = False
+
+    def _load_files(self, directory: Path) -> None:
+        self._from = str(directory / _FILE)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Only in ours: a ModelCheckpoint's own files are left as Lightning makes them."""
+        if self._saving and (self._validate or trainer.is_last_batch):
+            told_as_done(checkpoint, validate=self._validate)
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        self._loaded = True
+
+    # Training.
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._trainer = trainer
+        restored = self.run.restore()
+        if restored is not None and not self._loaded:
+            raise BadRequest(
+                f"the run goes on at step {restored.step}, but the Trainer has not loaded its checkpoint",
+                hint="call trainer.fit(..., ckpt_path=whistle.ckpt_path)",
+            )
+        per_epoch = _per_epoch(trainer)
+        self._total = _total(trainer, per_epoch)
+        self._driven = self.run.driven(total=self._total, per_epoch=per_epoch)
+        self._drawn = self._first = True
+        self._place.begin(trainer, _warn)
+        if self._place.step != self._total and self._driven.done(self._place.step):
+            self._stop(trainer)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._log(trainer)  # what the module logged in its own on_train_epoch_end
+        if not self._drawn:
+            self._place.begin_epoch(trainer)
+        self._drawn = False
+        if _per_epoch(trainer) is None:
+            self._driven.epoch(trainer.current_epoch)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self._first:
+            self._first = False
+            self._place.add_means(trainer)
+        self._log(trainer, self._place.step)
+        if (batch_idx + 1) % trainer.accumulate_grad_batches and not trainer.is_last_batch:
+            return  # gradients of half a step are in no checkpoint
+        self._place.step += 1
+        self._validate = validation_due(trainer)
+        if self._validate:
+            self._place.hold(trainer)
+        due = self._driven.look(self._place.step)
+        if self._place.step == self._total:
+            return  # the validation and the epoch's end are still to come; `finished` saves behind them
+        if self._driven.settle(due):
+            self._stop(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._drawn = False
+        self._place.end_epoch(trainer)
+        if not self._cut:
+            self._log(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if not self._cut:
+            self._log(trainer)
+        self._undo()
+        self._undo = _nothing
+        if not self._stopped:
+            self._driven.finished(self._place.step)
+
+    def _stop(self, trainer: Any) -> None:
+        self._stopped = True
+        self._cut = not trainer.is_last_batch
+        self._undo = end_now(trainer)
+
+    # Validation.
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._driven is not None and not trainer.sanity_checking:
+            self._evaluating.enter_context(self.run.evaluating())
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if not self._validate or self._stopped or not self.run.should_stop:
+            return
+        # Left for a pause, it begins anew on resume; cut short by a stop, its metrics don't count.
+        if self._driven.done(self._place.step):
+            self._stop(trainer)
+            raise StopIteration  # this is how Lightning's loops end early
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._driven is None or trainer.sanity_checking:
+            return
+        self._evaluating.close()
+        if not self._stopped:
+            self._log(trainer)
+            self._ask_rules(trainer)
+        self._validate = False
+        self._place.release()
+
+    def _ask_rules(self, trainer: Any) -> None:
+        """Those that wait for what was validated need not wait for one more step. All else does."""
+        if not self._validate or _per_epoch(trainer) is None or self._place.step == self._total:
+            return
+        due = self._driven.look(self._place.step)
+        if due.stop and self._driven.settle(due):
+            self._stop(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._evaluating.close()
+
+    # Metrics.
+
+    def _log(self, trainer: Any, step: int | None = None) -> None:
+        """What was logged since the last look. A value that was not logged again is still the same tensor."""
+        new = {}
+        for name, value in trainer.logged_metrics.items():
+            seen = self._seen.get(name)
+            if seen is None or seen.data_ptr() != value.data_ptr():
+                self._seen[name] = new[name] = value
+        if new:
+            self.run.log_at(max(0, self._place.step - 1) if step is None else step, new)
+
+
+def _per_epoch(trainer: Any) -> int | None:
+    batches = trainer.num_training_batches
+    return math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
+
+
+def _total(trainer: Any, per_epoch: int | None) -> int | None:
+    """Of optimizer steps. A module that steps by itself may count several of them in each batch."""
+    limits = []
+    if per_epoch is not None and trainer.max_epochs is not None and trainer.max_epochs >= 0:
+        limits.append(per_epoch * trainer.max_epochs)
+    if trainer.max_steps >= 0 and trainer.lightning_module.automatic_optimization:
+        limits.append(trainer.max_steps)
+    return min(limits, default=None)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"whistlestop: {text}", stacklevel=2)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,148 @@
+"""transformers: `Trainer(callbacks=[whistle := Whistle(run)])`, then
+`trainer.train(resume_from_checkpoint=whistle.resume_from)`.
+
+The Trainer's own checkpoint (model, optimizer, schedule, random states, its counters) is moved into ours. Set
+`save_strategy="no"`: when to save is whistlestop's business.
+"""
+
+import contextlib
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from whistlestop.domain.errors import BadRequest
+from whistlestop.sdk.run import Run
+
+__all__ = ["Whistle"]
+
+_TIMINGS = ("_runtime", "_per_second")
+
+
+class Whistle(TrainerCallback):  # type: ignore[misc]
+    """Stops, pauses, saves and resumes a Trainer, and logs what it logs. Last in the list of callbacks, so that it
+    sees what the others decide."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._driven: Any = None
+        self._due: Any = None  # what waits for the Trainer to save
+        self._ends = False  # the Trainer comes to its end by itself
+        self._ours = False  # the save that is under way was asked for by us alone
+        self._ready: Path | None = None  # the Trainer's checkpoint, to be moved into ours
+        self._from: str | None = None
+        self._stopped = False
+        self._evaluating = contextlib.ExitStack()
+        self._in_evaluation = False
+        run.saves_files(save=self._save_files, load=self._load_files, name="trainer")
+
+    @property
+    def resume_from(self) -> str | None:
+        """For `trainer.train(resume_from_checkpoint=whistle.resume_from)`: a directory, or None."""
+        self.run.restore()
+        return self._from
+
+    # Saving and loading.
+
+    def _save_files(self, directory: Path) -> None:
+        if self._ready is None:
+            raise BadRequest("the Trainer saves at the end of a step only; use run.save(now=False)")
+        shutil.copytree(self._ready, directory, dirs_exist_ok=True)
+
+    def _load_files(self, directory: Path) -> None:
+        self._from = str(directory)
+
+    # Training.
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        restored = self.run.restore()
+        if restored is not None and state.global_step != restored.step:
+            raise BadRequest(
+                f"the run goes on at step {restored.step}, but the Trainer begins at step {state.global_step}",
+                hint="call trainer.train(resume_from_checkpoint=whistle.resume_from)",
+            )
+        self._driven = self.run.driven(total=state.max_steps, per_epoch=_per_epoch(args, about["train_dataloader"]))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        if state.epoch is None or not float(state.epoch).is_integer():
+            self._look(state, control)
+        # Else it is the last one of an epoch, whose evaluation may come behind on_epoch_end.
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        if self._stopped:
+            control.should_evaluate = False
+        elif float(state.epoch).is_integer():
+            self._look(state, control)
+
+    def _look(self, state: Any, control: Any) -> None:
+        due = self._driven.look(state.global_step)
+        self._ends = state.global_step >= state.max_steps
+        if due or self._ends:
+            self._ask_for_save(due, control)
+        if due.stop:  # an evaluation may take long, and nobody waits for it; a pause must not lose it
+            control.should_evaluate = False
+
+    def _ask_for_save(self, due: Any, control: Any) -> None:
+        self._due = due
+        self._ours = not control.should_save
+        control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        due, self._due = self._due, None
+        if due is None:
+            return
+        self._ready = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        try:
+            if self._ends:
+                self._driven.finished(state.global_step)
+                self._stopped = True
+            elif self._driven.settle(due):
+                self._stopped = control.should_training_stop = True
+        finally:
+            if self._ours:
+                _remove(self._ready)
+            self._ready = None
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        if not self._stopped:
+            self._driven.finished(state.global_step)
+
+    # Evaluation and metrics.
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        if self._driven is not None and not self._in_evaluation:  # there is no hook for its beginning
+            self._in_evaluation = True
+            self._evaluating.enter_context(self.run.evaluating())
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        self._in_evaluation = False
+        self._evaluating.close()
+        if control.should_training_stop and not self._stopped and self._due is None and self._driven is not None:
+            self._ends = True  # for EarlyStoppingCallback and the like
+            self._ask_for_save(self._driven.look(state.global_step), control)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **about: Any) -> None:
+        values = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        if "train_runtime" in values:  # at the very end: of this process, not of the whole training
+            self.run.summary.update(values)
+            return
+        points = {name: value for name, value in values.items() if name != "epoch" and not name.endswith(_TIMINGS)}
+        if points:
+            self.run.log_at(max(0, state.global_step - 1), points)
+
+
+def _remove(directory: Path) -> None:
+    """And the output directory, if the Trainer made it for this alone."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        directory.parent.rmdir()
+
+
+def _per_epoch(args: Any, loader: Any) -> int | None:
+    try:
+        batches = len(loader)
+    except TypeError:  # an IterableDataset
+        return None
+    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
