@@ -354,6 +354,36 @@ def test_two_mirrors_of_the_same_do_not_double_a_point_and_the_last_one_takes_th
     assert channel.points() == [(1, {"loss": 0.5}), (1, {"shown": 2.0}), (2, {"shown": 3.0})]
 
 
+def test_a_patch_of_somebody_else_over_ours_stays_and_doubles_nothing(channel: Channel) -> None:
+    needs("torch", "tensorboard")
+    channel.run("""
+        import functools, sys
+        from torch.utils.tensorboard import SummaryWriter
+        seen = []
+
+        def patched(call):
+            @functools.wraps(call)
+            def theirs(*args, **kwargs):
+                seen.append(args[-1])
+                return call(*args, **kwargs)
+            return theirs
+
+        writer = SummaryWriter("events")
+        for turn in (1, 2):
+            with mirror("tensorboard", lines="key=value"):
+                if turn == 1:
+                    SummaryWriter.add_scalar = patched(SummaryWriter.add_scalar)
+                    sys.stdout.write = patched(sys.stdout.write)
+                writer.add_scalar("loss", 0.5, turn)
+                print("shown=2")
+            writer.add_scalar("loss", 0.5, 100 + turn)
+            print("shown=3")
+        assert seen == [1, "shown=2", "\\n", 101, "shown=3", "\\n", 2, "shown=2", "\\n", 102, "shown=3", "\\n"]
+        writer.close()
+    """)
+    assert channel.points() == [(1, {"loss": 0.5}), (0, {"shown": 2.0}), (2, {"loss": 0.5}), (1, {"shown": 2.0})]
+
+
 def test_without_a_runner_and_without_a_run_nothing_happens(channel: Channel) -> None:
     channel.run(
         """

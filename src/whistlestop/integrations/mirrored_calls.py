@@ -152,7 +152,7 @@ def end(source: str) -> None:
     for spot in SOURCES[source]:
         owner, name = _owner(sys.modules.get(spot.module), spot)
         call = owner.__dict__.get(name) if owner is not None else None
-        if call is not None and hasattr(call, "mirrored"):  # else a patch of somebody else is over ours: it may stay
+        if call is not None and _is_ours(call):  # else a patch of somebody else is over ours: it may stay
             setattr(owner, name, call.__wrapped__)
     _renew_wandb_log()
     if not _tells and _finder in sys.meta_path:
@@ -168,7 +168,7 @@ def _patch(module: ModuleType) -> None:
             call = owner.__dict__.get(name) if owner is not None else None
             if call is None:
                 say_once(f"mirror: {spot.module} has no {spot.name} in this version; it is not mirrored")
-            elif not hasattr(call, "mirrored"):
+            elif not _is_ours(call):
                 setattr(owner, name, _wrapper(source, spot, call))
     _renew_wandb_log()
 
@@ -193,8 +193,13 @@ def _wrapper(source: str, spot: Spot, original: Callable[..., Any]) -> Callable[
         _tell(source, spot, points, answer)
         return answer
 
-    call.mirrored = True  # type: ignore[attr-defined]
+    call.mirrored = call  # type: ignore[attr-defined]
     return call
+
+
+def _is_ours(call: Any) -> bool:
+    """Wrappers of others may take over our wrapper's attributes, as functools.wraps does."""
+    return getattr(call, "mirrored", None) is call
 
 
 def _read(spot: Spot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:

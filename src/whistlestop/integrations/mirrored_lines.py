@@ -86,6 +86,7 @@ class _Stream:
         self.stream = stream
         self._process = os.getpid()
         self._turn = threading.RLock()
+        self._on = True
         self._busy = 0  # the thread that tells a line
         self._pieces: list[str] = []  # of a line that has not ended
         self._mark = "\n"  # what ended the line before
@@ -96,7 +97,7 @@ class _Stream:
     def write(self, text: str, /) -> Any:
         answer = self._original(text)
         # What is written while a line is being told is our own word, or that of a signal handler in between.
-        if _listeners and self._busy != threading.get_ident():
+        if self._on and self._busy != threading.get_ident():
             try:
                 self._pieces.append(text)  # print() writes word by word: only the end of a line is looked at closer
                 if "\n" in text or "\r" in text or len(self._pieces) > _MOST_PIECES:
@@ -125,6 +126,7 @@ class _Stream:
 
     def end(self) -> None:
         """If somebody has put theirs over ours meanwhile, ours stays below it and only passes on."""
+        self._on = False
         _hear("".join(self._pieces), redrawn=True)
         self._pieces.clear()
         if vars(self.stream).get("write") != self.write:
