@@ -73,8 +73,10 @@ def test_what_the_program_has_applied_is_replayed_by_the_next_process_of_the_sam
     kit.peer.send(Order(seq=9, steering=[TOTAL, RATE, Change(3, "total", 9000)]))  # the server has not heard of it
     until(lambda: len(json.loads(place.read_bytes())["changes"]) == 3, "the order")
     assert [change["step"] for change in json.loads(place.read_bytes())["changes"]] == [450, 460, None]
+    until(lambda: len(kit.peer.texts()) == 2, "the program to see the order")
     (kit.work / "leave").touch()
     kit.ended()
+    assert len(kit.peer.texts()) == 2, "the program was made to read what it knows"
 
 
 def test_a_full_disk_delays_a_change_and_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ class Steering:
         self._path = directory / STEERING_FILE
         self._control = control
         self._entries: list[Entry] = [dict(each) for each in given]
-        self._unwritten = bool(given)
+        self._unwritten = self._news = bool(given)  # the file is behind; the program has to look at it
         self._complained = False
 
     def begin(self) -> None:
@@ -49,7 +49,7 @@ class Steering:
             for each in changes
         ]
         if news != self._entries:
-            self._entries, self._unwritten = news, True
+            self._entries, self._unwritten, self._news = news, True, True
             self.retry(tell)
 
     def applied(self, seq: int, step: int) -> None:
@@ -75,7 +75,9 @@ class Steering:
     def _write(self) -> None:
         write(self._path, json.dumps({"changes": self._entries}).encode())
         self._unwritten = False
-        self._control[Word.STEERING] += 1
+        if self._news:
+            self._news = False
+            self._control[Word.STEERING] += 1
 
     def _last(self) -> int:
         return max((int(each["seq"]) for each in self._entries), default=0)
