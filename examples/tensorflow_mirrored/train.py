@@ -45,7 +45,7 @@ def main() -> None:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(replica_step, args=batch), axis=None)
 
     with whistlestop.run("mirrored", every=50, stop_when=[whistlestop.plateau("val_loss", patience=3)]) as run:
-        run.track(checkpoint=tf.train.Checkpoint(model=model, optimizer=optimizer), data=data, rng=True)
+        run.track(model=tf.train.Checkpoint(model=model, optimizer=optimizer), data=data, rng=True)
         for step in run.steps(total=EPOCHS * len(data), per_epoch=len(data)):
             run.log(loss=train_step(next(data)))
             if step.every(len(data)):

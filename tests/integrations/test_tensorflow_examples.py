@@ -34,15 +34,16 @@ def test_a_resumed_loop_comes_to_the_same_bits(example: str, at: list[int], tmp_
         at=at,
         env=quiet_environment(EPOCHS="5"),
         cwd=tmp_path,
+        ignore=["data/*"],  # an iterator's file is never the same; where it is shows in the curves
     )
     assert report.same, report.text
-    assert {"checkpoint", "rng"} <= set(report.parts)
+    assert {"model", "rng"} <= set(report.parts)
+    assert report.parts["model"] > 3
     assert report.metrics == {"loss": 3 * PER_EPOCH + 10, "val_loss": 3}
 
 
-@pytest.mark.parametrize("example", ["tensorflow", "tensorflow_mirrored"])
-def test_a_stop_ends_the_loop_at_the_next_step(example: str, tmp_path: Path) -> None:
-    with example_program(EXAMPLES / example, tmp_path, {"EPOCHS": "100000"}) as program:
+def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
+    with example_program(EXAMPLES / "tensorflow_mirrored", tmp_path, {"EPOCHS": "100000"}) as program:
         program.wait_for_step(PER_EPOCH + 5)
         ordered = program.order(Stop.FINISH_PHASE)
         assert program.end() == 0, program.stderr
@@ -56,14 +57,11 @@ def test_a_stop_ends_the_loop_at_the_next_step(example: str, tmp_path: Path) -> 
 
 
 def test_a_rule_ends_the_loop_and_its_reason_is_told(tmp_path: Path) -> None:
-    rules = '[{"below": {"metric": "loss", "value": 0.9}}]'
+    rules = '[{"plateau": {"metric": "val_loss", "patience": 1, "min_delta": 100}}]'
     with example_program(EXAMPLES / "tensorflow", tmp_path, {"EPOCHS": "50", "WHISTLE_STOP_WHEN": rules}) as program:
         assert program.end() == 0, program.stderr
-        losses = list(program.series("loss").values())
         assert program.loop == Loop.STOPPED
-        assert program.step == len(losses) < 50 * PER_EPOCH
-        assert [loss < 0.9 for loss in losses].count(True) == 1
+        assert program.step == 2 * PER_EPOCH == program.saved()[0]
         (reasons,) = program.events("stop_reasons")
-        (reason,) = reasons["reasons"]
-        assert reason["decisive"]
-        assert "loss" in reason["text"]
+        assert [(each["reason"], each["decisive"]) for each in reasons["reasons"]] == [("early_stopped", True)]
+        assert program.stdout.startswith("accuracy on held-out data")

@@ -21,7 +21,7 @@ from whistlestop.integrations.keras_state import (
 )
 from whistlestop.sdk.run import Run
 
-__all__ = ["Resumable", "Whistle", "fit"]
+__all__ = ["Resumable", "callbacks_for", "fit"]
 
 
 def fit(
@@ -45,21 +45,26 @@ def fit(
         data = Resumable(x, y, sample_weight=sample_weight, batch_size=batch_size, shuffle=shuffle, seed=seed)
         y = sample_weight = None
     if isinstance(data, Resumable):
-        whistle = Whistle(run, data, also=callbacks)
-        return model.fit(data, shuffle=False, callbacks=[whistle, *callbacks], **options)
-    whistle = Whistle(run, also=callbacks)
-    return model.fit(data, y, sample_weight=sample_weight, callbacks=[whistle, *callbacks], **options)
+        return model.fit(data, shuffle=False, callbacks=callbacks_for(run, data, callbacks), **options)
+    return model.fit(data, y, sample_weight=sample_weight, callbacks=callbacks_for(run, None, callbacks), **options)
 
 
-class Whistle(keras.callbacks.Callback):
-    """For `model.fit(data, shuffle=False, callbacks=[Whistle(run, data), …])` with `data = Resumable(…)`. First in
-    the list: what a stop has cut short is then hidden from the others. `also` are callbacks whose numbers are kept."""
+def callbacks_for(run: Run, data: Resumable | None = None, others: Sequence[Any] = ()) -> list[Any]:
+    """For `model.fit(data, shuffle=False, callbacks=callbacks_for(run, data, others))` with `data = Resumable(…)`.
 
-    def __init__(self, run: Run, data: Resumable | None = None, *, also: Sequence[Any] = ()) -> None:
+    One of ours comes first: it hides from the others what a stop has cut short. One comes last: when it saves, the
+    others have seen the batch and the epoch, and their numbers are kept.
+    """
+    whistle = _Whistle(run, data, others)
+    return [whistle, *others, keras.callbacks.History(), _Boundary(whistle)]
+
+
+class _Whistle(keras.callbacks.Callback):
+    def __init__(self, run: Run, data: Resumable | None, others: Sequence[Any]) -> None:
         super().__init__()
         self._run = run
         self._data = data
-        self._also = tuple(also)
+        self._others = tuple(others)
         self._forget()
 
     def _forget(self) -> None:
@@ -139,13 +144,9 @@ class Whistle(keras.callbacks.Callback):
             self._step += done - self._batch
             self._batch = done
             self._run.log_at(self._step - 1, logs or {})
-        if done != per_epoch:
-            self._settle(self._driven.look(self._step))
-            return
-        # The boundary is behind the evaluation, unless somebody waits for it.
-        self._pending = True
-        self._draws = torch_draws()
-        self._end_if_asked()
+        if done == per_epoch:
+            self._pending = True
+            self._draws = torch_draws()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._driven is None:
@@ -164,8 +165,6 @@ class Whistle(keras.callbacks.Callback):
         whole = {name if name.startswith("val_") else f"epoch_{name}": value for name, value in logs.items()}
         self._run.log_at(max(0, self._step - 1), whole)
         self._epoch, self._batch, self._skip = epoch + 1, 0, 0
-        if epoch + 1 < self.params["epochs"]:  # the last boundary is `finished`
-            self._settle(self._driven.look(self._step))
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._driven is None:
@@ -176,14 +175,30 @@ class Whistle(keras.callbacks.Callback):
             self._driven.finished(self._step)
         self._driven = None
 
-    def _end_if_asked(self) -> None:
-        """Between an epoch's last batch and the end of its evaluation; what is left of that is done on resume."""
-        if not self._run.should_stop:
+    # Boundaries: called when all callbacks have had their turn.
+
+    def behind_batch(self) -> None:
+        if self._driven is None or self._stopping:
+            return
+        if self._pending:  # behind its evaluation, unless somebody waits for it
+            self.behind_test_batch()
+        else:
+            self._settle(self._driven.look(self._step))
+
+    def behind_test_batch(self) -> None:
+        """From an epoch's last batch to the end of its evaluation; what is left of that is done on resume."""
+        if self._driven is None or self._stopping or not self._run.should_stop:
             return
         due = self._driven.look(self._step)
         if due.ends:
             self._settle(due)
             self.model.stop_evaluating = True
+
+    def behind_epoch(self, epoch: int) -> None:
+        if self._driven is None or self._stopping or self.model.stop_training:  # another callback ends it: `finished`
+            return
+        if epoch + 1 < self.params["epochs"]:  # the last one is `finished`, too
+            self._settle(self._driven.look(self._step))
 
     def _settle(self, due: Any) -> None:
         try:
@@ -206,10 +221,6 @@ class Whistle(keras.callbacks.Callback):
         self._epoch_metrics = self._metrics()
         self._evaluation.enter_context(self._run.evaluating())
 
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._driven is not None and not self._stopping:
-            self._end_if_asked()
-
     def on_test_end(self, logs: Any = None) -> None:
         self._evaluation.close()
 
@@ -225,7 +236,7 @@ class Whistle(keras.callbacks.Callback):
             "seed": seed_state(),
             "draws": self._draws if self._pending else None,
             "history": {"epoch": list(getattr(history, "epoch", [])), "values": dict(getattr(history, "history", {}))},
-            "callbacks": [callback_state(each) for each in self._also],
+            "callbacks": [callback_state(each) for each in self._others],
         }
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -259,7 +270,7 @@ class Whistle(keras.callbacks.Callback):
             load_values(self.model.metrics_variables, state["metrics"]["variables"])
         if self._pending:
             self._epoch_metrics = state["metrics"]
-        for each, kept in zip(self._also, state["callbacks"], strict=False):
+        for each, kept in zip(self._others, state["callbacks"], strict=False):
             load_callback_state(each, kept)
         history = getattr(self.model, "history", None)
         if history is not None:
@@ -278,6 +289,21 @@ class Whistle(keras.callbacks.Callback):
 
     def _say(self, text: str) -> None:
         self._run._attachment.warn(text)
+
+
+class _Boundary(keras.callbacks.Callback):
+    def __init__(self, whistle: _Whistle) -> None:
+        super().__init__()
+        self._whistle = whistle
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._whistle.behind_batch()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._whistle.behind_test_batch()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._whistle.behind_epoch(epoch)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """The state of Keras's variables, seeds and callbacks as values that pickle can store."""
 
+import sys
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import keras
@@ -73,6 +75,8 @@ def load_callback_state(callback: Any, state: dict[str, Any]) -> None:
 def _plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(_plain(each) for each in value)
+    if isinstance(value, FunctionType):  # how EarlyStopping compares; what pickle finds by its name
+        return getattr(sys.modules.get(value.__module__), value.__qualname__, None) is value
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
