@@ -36,6 +36,7 @@ class Whistle(pl.Callback):
         self._first = False  # the first batch of this process is still to come
         self._validate = False  # a validation is due behind the batch that was just done, or under way
         self._saving = False
+        self._training = False
         self._stopped = False
         self._cut = False  # in the middle of an epoch, whose means are then of no use
         self._undo: Callable[[], None] = _nothing
@@ -80,7 +81,10 @@ class Whistle(pl.Callback):
                 f"the run goes on at step {restored.step}, but the Trainer has not loaded its checkpoint",
                 hint="call trainer.fit(..., ckpt_path=whistle.ckpt_path)",
             )
+        if trainer.world_size > 1:  # only one rank saves, and Lightning would wait for the others there
+            raise BadRequest(f"Whistle can't save a Trainer of {trainer.world_size} processes yet; use devices=1")
         per_epoch = _per_epoch(trainer)
+        self._training = True
         self._total = _total(trainer, per_epoch)
         self._driven = self.run.driven(total=self._total, per_epoch=per_epoch)
         self._drawn = self._first = True
@@ -120,6 +124,7 @@ class Whistle(pl.Callback):
             self._log(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._training = False
         if not self._cut:
             self._log(trainer)
         self._undo()
@@ -135,7 +140,7 @@ class Whistle(pl.Callback):
     # Validation.
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._driven is not None and not trainer.sanity_checking:
+        if self._training and not trainer.sanity_checking:
             self._evaluating.enter_context(self.run.evaluating())
 
     def on_validation_batch_end(
@@ -149,7 +154,7 @@ class Whistle(pl.Callback):
             raise StopIteration  # this is how Lightning's loops end early
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._driven is None or trainer.sanity_checking:
+        if not self._training or trainer.sanity_checking:
             return
         self._evaluating.close()
         if not self._stopped:

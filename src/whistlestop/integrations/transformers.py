@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 
 from whistlestop.domain.errors import BadRequest
@@ -21,7 +22,7 @@ __all__ = ["Whistle"]
 _TIMINGS = ("_runtime", "_per_second")
 
 
-class Whistle(TrainerCallback):  # type: ignore[misc]
+class Whistle(TrainerCallback):
     """Stops, pauses, saves and resumes a Trainer, and logs what it logs. Last in the list of callbacks, so that it
     sees what the others decide."""
 
@@ -33,6 +34,7 @@ class Whistle(TrainerCallback):  # type: ignore[misc]
         self._ours = False  # the save that is under way was asked for by us alone
         self._ready: Path | None = None  # the Trainer's checkpoint, to be moved into ours
         self._from: str | None = None
+        self._training = False
         self._stopped = False
         self._evaluating = contextlib.ExitStack()
         self._in_evaluation = False
@@ -63,6 +65,7 @@ class Whistle(TrainerCallback):  # type: ignore[misc]
                 f"the run goes on at step {restored.step}, but the Trainer begins at step {state.global_step}",
                 hint="call trainer.train(resume_from_checkpoint=whistle.resume_from)",
             )
+        self._training = True
         self._driven = self.run.driven(total=state.max_steps, per_epoch=_per_epoch(args, about["train_dataloader"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
@@ -94,6 +97,8 @@ class Whistle(TrainerCallback):  # type: ignore[misc]
         if due is None:
             return
         self._ready = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if args.world_size > 1:
+            torch.distributed.barrier()  # each rank has written its random states
         try:
             if self._ends:
                 self._driven.finished(state.global_step)
@@ -101,29 +106,32 @@ class Whistle(TrainerCallback):  # type: ignore[misc]
             elif self._driven.settle(due):
                 self._stopped = control.should_training_stop = True
         finally:
-            if self._ours:
+            if self._ours and self.run.rank == 0:
                 _remove(self._ready)
             self._ready = None
 
     def on_train_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        self._training = False
         if not self._stopped:
             self._driven.finished(state.global_step)
 
     # Evaluation and metrics.
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **about: Any) -> None:
-        if self._driven is not None and not self._in_evaluation:  # there is no hook for its beginning
+        if self._training and not self._in_evaluation:  # there is no hook for its beginning
             self._in_evaluation = True
             self._evaluating.enter_context(self.run.evaluating())
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         self._in_evaluation = False
         self._evaluating.close()
-        if control.should_training_stop and not self._stopped and self._due is None and self._driven is not None:
+        if control.should_training_stop and not self._stopped and self._due is None and self._training:
             self._ends = True  # for EarlyStoppingCallback and the like
             self._ask_for_save(self._driven.look(state.global_step), control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **about: Any) -> None:
+        if not self._training:
+            return
         values = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
         if "train_runtime" in values:  # at the very end: of this process, not of the whole training
             self.run.summary.update(values)
@@ -142,7 +150,7 @@ def _remove(directory: Path) -> None:
 
 def _per_epoch(args: Any, loader: Any) -> int | None:
     try:
-        batches = len(loader)
+        batches: int = len(loader)
     except TypeError:  # an IterableDataset
         return None
-    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    return max(1, math.ceil(batches / int(args.gradient_accumulation_steps)))
