@@ -321,7 +321,6 @@ def test_the_processes_of_the_caller_are_not_touched(script: Rehearse) -> None:
         bystander.wait()
 
 
-@pytest.mark.xfail(reason="the ranks' agreement does not look at STOP_AT_STEP yet", strict=True)
 def test_what_each_rank_keeps_for_itself_is_compared_rank_by_rank(script: Rehearse) -> None:
     report = script(RANKS.replace("OWN", '{"own": rng}'))
     assert report.same, report.text

@@ -350,7 +350,7 @@ def test_a_save_that_fails_is_told_and_the_words_are_exact(attached: Channel, mo
 def test_a_pause_whose_save_fails_trains_on_until_it_can_save(
     attached: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whistlestop.sdk.training._RETRY_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("whistlestop.sdk.looping._RETRY_SAVE_SECONDS", 0.0)
     failures = [OSError(28, "full"), OSError(28, "full")]
     real = whistlestop.sdk.staging.pack  # type: ignore[attr-defined]
 

@@ -220,7 +220,7 @@ def test_misuse_is_told_before_the_loop(alone: Path) -> None:
 
 def test_time_decides_when_to_save(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("whistlestop.sdk.training._time", lambda: clock[0])
+    monkeypatch.setattr("whistlestop.sdk.looping._time", lambda: clock[0])
     monkeypatch.setattr("whistlestop.sdk.training.time.time", lambda: clock[0])
     with whistlestop.run("demo", every="1 minute", keep=10) as run:
         for _ in run.steps(10):

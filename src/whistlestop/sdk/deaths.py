@@ -10,21 +10,27 @@ from whistlestop.sdk.group import DIED, Group
 
 GRACE_SECONDS = 3.0  # for the collective to fail by itself, and for the program to say what it has to say
 EXIT_RANK_DIED = 76
+_NAMING_SECONDS = 0.5
 _COMING_SECONDS = 0.2  # between two looks for ranks that have not come yet
 _OTHER_SYSTEMS_SECONDS = 1.0  # between two looks where a process can't be waited for
 
 
 class Watch:
-    """A thread that sleeps until another rank of this node ends. `died` is called once, with its rank and its name."""
+    """A thread that sleeps until another rank of this node ends. `died` is called once, with its rank, its name, and
+    what to call when it has been told."""
 
-    def __init__(self, group: Group, died: Callable[[int, str], None]) -> None:
+    def __init__(self, group: Group, died: Callable[[int, str, Callable[[], None]], None]) -> None:
         self._group = group
         self._died = died
         self._gone: set[int] = set()
-        self._told = False
+        self._told = threading.Event()
         self._closing, self._close = os.pipe()
         self._thread = threading.Thread(target=self._run, name="whistlestop-ranks", daemon=True)
         self._thread.start()
+
+    def look_again(self) -> None:
+        """This rank ends with an error, perhaps since another one has just died: let it be named first."""
+        self._told.wait(_NAMING_SECONDS)
 
     def close(self) -> None:
         """Nobody is watched any more. Closing twice is not an error."""
@@ -83,14 +89,13 @@ class Watch:
     def _judge(self, rank: int, process: int) -> None:
         self._gone.add(rank)
         page = dict(self._group.peers())[rank]
-        if self._told or Group.ended(page) or Group.ended(self._group.mine):
+        if self._told.is_set() or Group.ended(page) or Group.ended(self._group.mine):
             return
-        self._told = True
         first = self._group.decided[DIED] - 1  # of several that go, the one that took the others with it
         if first < 0:
             first = rank
             self._group.decided[DIED] = rank + 1
-        self._died(first, f"rank {rank} (process {process})" if first == rank else f"rank {first}")
+        self._died(first, f"rank {rank} (process {process})" if first == rank else f"rank {first}", self._told.set)
 
 
 def _patience(missing: bool, known: dict[int, tuple[int, int]]) -> float | None:

@@ -87,10 +87,10 @@ class Group:
 
     # Rank 0 decides.
 
-    def decide(self, step: int, words: Mapping[int, int]) -> int:
+    def decide(self, step: int, words: Mapping[int, int], *, earliest: int = 0) -> int:
         """The step at which all ranks will carry this out. Called by rank 0 at its boundary `step`."""
         seq = self.decided[Word.STOP_SEQ] + 1
-        at = max(step, self.furthest()) + 2
+        at = max(max(step, self.furthest()) + 2, earliest)
         while True:
             # The step first: who sees the rest has seen it too.
             told: dict[int, int] = {Word.STOP_AT_STEP: at}

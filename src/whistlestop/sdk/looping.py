@@ -265,7 +265,7 @@ class Looping(Training):
         if self._steering.newest > group.decided[Word.STEERING]:
             words[Word.STEERING] = self._steering.newest
         if words:
-            self._decided_at = group.decide(step, words)
+            self._decided_at = group.decide(step, words, earliest=orders[Word.STOP_AT_STEP])
 
     def _pass_wishes_on(self) -> None:
         """A rank that is not the first can only ask for it."""

@@ -1,5 +1,6 @@
 """The global random generators of Python and of every framework that the program has loaded, as one part."""
 
+import importlib
 import random
 import sys
 from typing import Any
@@ -30,19 +31,14 @@ def _save() -> dict[str, Any]:
 def _load(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     if "numpy" in state:
-        import numpy
-
-        numpy.random.set_state(state["numpy"])
+        importlib.import_module("numpy").random.set_state(state["numpy"])
     if "torch" in state:
-        import torch
-
+        torch = importlib.import_module("torch")
         torch.set_rng_state(state["torch"])
         if "cuda" in state and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["cuda"])
     if "tensorflow" in state:
-        import tensorflow
-
-        _set_tensorflow_state(tensorflow, state["tensorflow"])
+        _set_tensorflow_state(importlib.import_module("tensorflow"), state["tensorflow"])
 
 
 def _tensorflow_state(tensorflow: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Run(Looping):
         """How many ranks train together."""
         return self._settings.world.size
 
-    def track(self, *, rng: bool = False, per_rank: bool = False, **parts: Any) -> None:
+    def track(self, *, rng: Any = False, per_rank: bool = False, **parts: Any) -> None:
         """Save these with every checkpoint and load them on resume: anything with state_dict and load_state_dict,
         random generators, arrays, tensors, variables, Keras models, dicts and lists (filled in place).
 
@@ -54,8 +54,10 @@ class Run(Looping):
         rank 0 saves for all; random states and loaders are saved by each, others too with `per_rank=True`."""
         for name, thing in parts.items():
             self._add_part(name, part_of(name, thing, per_rank=per_rank))
-        if rng:
+        if rng is True:
             self._add_part(RNG, rng_part())
+        elif rng is not False:  # a generator of the program's own that goes by this name
+            self._add_part(RNG, part_of(RNG, rng, per_rank=per_rank))
 
     def saves(
         self, *, save: Callable[[], Any], load: Callable[[Any], None], name: str = "state", per_rank: bool = False

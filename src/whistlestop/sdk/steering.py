@@ -96,6 +96,8 @@ class Steering:
             if change.step > step if change.step is not None else change.seq > up_to:
                 continue
             self._applied.add(change.seq)
+            # A newer wish holds: an older one, applied later in an earlier attempt, must not undo it.
+            self._applied |= {e.seq for e in self._changes if e.name == change.name and e.seq < change.seq}
             refused = self._carry_out(change, set_total)
             if not tells:
                 continue
@@ -112,7 +114,9 @@ class Steering:
         if (why := param.refuses(default)) is not None:
             raise BadRequest(f"param({name!r}): the default {why}")
         given = self._given.pop(name, None)
-        if given is not None and param.refuses(given) is None:
+        if given is not None and (why := param.refuses(given)) is not None:
+            self._tell({"kind": "message", "level": "warning", "text": f"{name} was not changed: {why}"})
+        elif given is not None:
             param.value = given
         self.params[name] = param
         self._tell_params()

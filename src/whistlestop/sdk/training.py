@@ -51,6 +51,7 @@ class Training:
         self.name = settings.name
         self.inputs = settings.inputs
         self.summary: dict[str, Any] = {}  # told to the server when the run ends
+        self._started = False
         self._settings = settings
         self._checkpoints = checkpoints
         self._resume = resume
@@ -58,7 +59,8 @@ class Training:
         self._keep = keep
         self._attachment = Attachment()
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
-        self._rules = Rules.make(stop_when, settings.stop_when, warn=self._attachment.warn).for_rank(settings.rank)
+        self._early_warnings: list[str] = []  # from before there is anybody to tell
+        self._rules = Rules.make(stop_when, settings.stop_when, warn=self._warn).for_rank(settings.rank)
         self._steering = Steering(None, self._tell)
         self._late = LateValues(self._point, self._refuse)
         self._watch: Watch | None = None  # over the other ranks of this node
@@ -71,7 +73,6 @@ class Training:
         self._restore_done = False
         self._restore_asked = False  # by the program: it takes care of what it gets
         self._parts: dict[str, Part] = {}
-        self._started = False
         self._closed = False
         self._looping = False
         self._iterator: Callable[[], Generator[Step, None, None] | None] = lambda: None  # a weak reference
@@ -106,21 +107,31 @@ class Training:
         if attachment.metrics is not None:
             self.__dict__["log"] = attachment.metrics.recorder(self._at, self._log_slowly)
         self._interrupts.second_ends = not attachment.attached
-        self._interrupts.install()
+        if attachment.attached:  # alone, Ctrl-C is the user's until the loop begins
+            self._interrupts.install()
         if attachment.group is not None:
             self._say_bye = meet(attachment.group, self._settings, attachment, self._on_lost)
             self._watch = Watch(attachment.group, self._on_lost)
         open_runs.add(self)
         atexit.register(self._end_at_exit)
+        for text in self._early_warnings:
+            attachment.warn(text)
+
+    def _warn(self, text: str) -> None:
+        if self._started:
+            self._attachment.warn(text)
+        else:
+            self._early_warnings.append(text)
 
     def _tell(self, event: dict[str, Any]) -> None:
         if self._attachment.leads:
             self._attachment.tell(event)
 
-    def _on_lost(self, rank: int, named: str) -> None:
+    def _on_lost(self, rank: int, named: str, told: Callable[[], None] = lambda: None) -> None:
         """In the thread that watches. The main one may hang in a collective that nobody can end but the system."""
         self._attachment.warn(f"{named} has died; rank {self._settings.rank} can't go on without it")
         self._attachment.tell({"kind": "rank_died", "rank": rank, "step": self._at[0]})
+        told()
         if not self._ending.wait(GRACE_SECONDS):
             for stream in (sys.stdout, sys.stderr):
                 try:
@@ -133,6 +144,8 @@ class Training:
         """`proven`: without an error the loop was left by a `break`, not by sys.exit() or the like."""
         if self._closed:
             return
+        if error is not None and not isinstance(error, SystemExit) and self._watch is not None:
+            self._watch.look_again()
         self._ending.set()
         self._close_loop()
         self._closed = True
