@@ -8,8 +8,6 @@ from collections.abc import Callable
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.group import DIED, Group
 
-GRACE_SECONDS = 3.0  # for the collective to fail by itself, and for the program to say what it has to say
-EXIT_RANK_DIED = 76
 _NAMING_SECONDS = 0.5
 _COMING_SECONDS = 0.2  # between two looks for ranks that have not come yet
 _OTHER_SYSTEMS_SECONDS = 1.0  # between two looks where a process can't be waited for

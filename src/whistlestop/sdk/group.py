@@ -14,7 +14,6 @@ ranks train in lockstep.
 import mmap
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -182,7 +181,11 @@ def _open(path: Path, size: int) -> mmap.mmap:
 
 def _shared_memory() -> Path:
     memory = Path("/dev/shm")
-    return memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    if memory.is_dir() and os.access(memory, os.W_OK):
+        return memory
+    import tempfile
+
+    return Path(tempfile.gettempdir())
 
 
 def _launcher() -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
@@ -19,26 +19,10 @@ from whistlestop.domain.stop_rules import (
     PrivacyBudget,
     Rule,
 )
+from whistlestop.sdk.moment import NEVER, Fired, Moment
 from whistlestop.sdk.privacy import epsilon_by_accountant, limit_steps
 
-NEVER = math.inf
 Warn = Callable[[str], None]
-
-
-class Moment(NamedTuple):
-    """Between two steps: `step` of them are done, and the one with that index is about to run."""
-
-    step: int
-    seconds: float  # of training, over all attempts
-    values: Mapping[str, float]  # logged since the last look
-    latest: Mapping[str, float]
-    spent: int = 0  # steps ever run, with those of discarded branches; 0: as many as `step`
-
-
-class Fired(NamedTuple):
-    reason: StopReason
-    text: str
-    exact: bool = False  # it fires at this very step in every rank: nobody has to be told
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk.group import OUTCOME, Group
-from whistlestop.sdk.rules import Fired, Moment
+from whistlestop.sdk.moment import Fired, Moment
 from whistlestop.sdk.step import Step, step_type
 from whistlestop.sdk.training import Training
 

@@ -30,10 +30,8 @@ Lost = Callable[[int, str], None]  # a rank that is gone for us, and how to name
 
 
 def meet(group: Group, settings: Settings, attachment: Attachment, lost: Lost) -> Callable[[], None] | None:
-    """Bring the nodes together, where there are several; gives what ends it in good order. Failing is said aloud: the
-    ranks of a node still agree."""
-    if group.world.nodes < 2:
-        return None
+    """Bring the nodes together; gives what ends it in good order. Failing is said aloud: the ranks of a node still
+    agree."""
     try:
         address, key = _meeting(group, settings)
         if group.world.rank > 0:

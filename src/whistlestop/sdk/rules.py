@@ -8,19 +8,17 @@ from typing import Any
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.stop_rules import AnyOf, NonFinite, Rule, all_of, any_of, judge_rules, read_rule
 from whistlestop.sdk.live_rules import (
-    NEVER,
-    Fired,
     Live,
     LiveMaxSteps,
     LiveNonFinite,
     LivePrivacy,
-    Moment,
     PrivacyBound,
     UnreadablePrivacy,
     Warn,
     When,
     live,
 )
+from whistlestop.sdk.moment import NEVER, Fired, Moment
 
 __all__ = [
     "Fired", "Moment", "Rule", "Rules", "above", "all_of", "any_of", "below", "max_steps", "max_time", "non_finite",

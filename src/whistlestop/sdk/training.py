@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whistlestop.blobs.checkpoints import Checkpoint
 from whistlestop.channel.layout import Loop, Word
@@ -16,15 +16,12 @@ from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf
-from whistlestop.sdk.deaths import EXIT_RANK_DIED, GRACE_SECONDS, Watch
 from whistlestop.sdk.forks import open_runs
-from whistlestop.sdk.group import SPENT
+from whistlestop.sdk.group import SPENT, Group
 from whistlestop.sdk.interrupts import Interrupts
-from whistlestop.sdk.nodes import meet
+from whistlestop.sdk.moment import AnyRules, Fired, NoRules
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import FINISHED, find_place
-from whistlestop.sdk.privacy import PrivacyLedger
-from whistlestop.sdk.rules import Fired, Rules
 from whistlestop.sdk.saver import Restored, Saver
 from whistlestop.sdk.settings import Settings
 from whistlestop.sdk.steering import Steering
@@ -32,7 +29,13 @@ from whistlestop.sdk.step import Step
 from whistlestop.sdk.summary import plain_summary
 from whistlestop.sdk.values import LateValues, is_late, is_plain, number_of
 
+if TYPE_CHECKING:
+    from whistlestop.sdk.deaths import Watch
+    from whistlestop.sdk.privacy import PrivacyLedger
+
 LEDGER = "privacy.ledger"
+EXIT_RANK_DIED = 76
+_GRACE_SECONDS = 3.0  # for the collective to fail by itself, and for the program to say what it has to say
 
 
 class Training:
@@ -60,7 +63,7 @@ class Training:
         self._attachment = Attachment()
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
         self._early_warnings: list[str] = []  # from before there is anybody to tell
-        self._rules = Rules.make(stop_when, settings.stop_when, warn=self._warn).for_rank(settings.rank)
+        self._rules = self._make_rules(stop_when)
         self._steering = Steering(None, self._tell)
         self._late = LateValues(self._point, self._refuse)
         self._watch: Watch | None = None  # over the other ranks of this node
@@ -110,12 +113,27 @@ class Training:
         if attachment.attached:  # alone, Ctrl-C is the user's until the loop begins
             self._interrupts.install()
         if attachment.group is not None:
-            self._say_bye = meet(attachment.group, self._settings, attachment, self._on_lost)
-            self._watch = Watch(attachment.group, self._on_lost)
+            self._meet_others(attachment.group)
         open_runs.add(self)
         atexit.register(self._end_at_exit)
         for text in self._early_warnings:
             attachment.warn(text)
+
+    def _make_rules(self, stop_when: Sequence[Any]) -> AnyRules:
+        if not stop_when and self._settings.stop_when.strip() in ("", "[]"):
+            return NoRules()
+        from whistlestop.sdk.rules import Rules
+
+        return Rules.make(stop_when, self._settings.stop_when, warn=self._warn).for_rank(self._settings.rank)
+
+    def _meet_others(self, group: Group) -> None:
+        from whistlestop.sdk.deaths import Watch
+
+        if group.world.nodes > 1:
+            from whistlestop.sdk.nodes import meet
+
+            self._say_bye = meet(group, self._settings, self._attachment, self._on_lost)
+        self._watch = Watch(group, self._on_lost)
 
     def _warn(self, text: str) -> None:
         if self._started:
@@ -132,7 +150,7 @@ class Training:
         self._attachment.warn(f"{named} has died; rank {self._settings.rank} can't go on without it")
         self._attachment.tell({"kind": "rank_died", "rank": rank, "step": self._at[0]})
         told()
-        if not self._ending.wait(GRACE_SECONDS):
+        if not self._ending.wait(_GRACE_SECONDS):
             for stream in (sys.stdout, sys.stderr):
                 try:
                     stream.flush()
@@ -267,6 +285,8 @@ class Training:
             group.wait(lambda: group.decided[SPENT] > 0, "rank 0 to open the privacy ledger")
             self._discarded = group.decided[SPENT] - 1
             return
+        from whistlestop.sdk.privacy import PrivacyLedger
+
         place = self._open_saver().place
         directory = place.store.root / place.phase
         directory.mkdir(parents=True, exist_ok=True)
