@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 
 import lightning.pytorch as pl
 import torch
@@ -40,6 +41,7 @@ def samples(count: int, seed: int) -> TensorDataset:
 
 def main() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
     pl.seed_everything(0, verbose=False)
     model = Regression()
     rules = [whistlestop.plateau("val_loss", patience=3)]
@@ -55,9 +57,8 @@ def main() -> None:
         training = DataLoader(samples(1024, seed=1), batch_size=32, shuffle=True)
         held_out = DataLoader(samples(256, seed=2), batch_size=64)
         trainer.fit(model, training, held_out, ckpt_path=whistle.ckpt_path)
-        steps = trainer.global_step
         val_loss = trainer.validate(model, held_out, verbose=False)[0]["val_loss"]
-    print(f"val_loss {val_loss:.4f} after {steps} steps")
+    print(f"val_loss {val_loss:.4f} after {trainer.global_step} steps")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Whistle(pl.Callback):
         self._training = False
         self._stopped = False
         self._cut = False  # in the middle of an epoch, whose means are then of no use
+        self._half = False  # the validation was cut short by a stop
         self._undo: Callable[[], None] = _nothing
         self._evaluating = contextlib.ExitStack()
         self._seen: dict[str, Any] = {}
@@ -151,13 +152,16 @@ class Whistle(pl.Callback):
         # Left for a pause, it begins anew on resume; cut short by a stop, its metrics don't count.
         if self._driven.done(self._place.step):
             self._stop(trainer)
+            self._half = True
             raise StopIteration  # this is how Lightning's loops end early
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not self._training or trainer.sanity_checking:
             return
         self._evaluating.close()
-        if not self._stopped:
+        if self._half:
+            self._news(trainer)  # never to be logged
+        else:
             self._log(trainer)
             self._ask_rules(trainer)
         self._validate = False
@@ -165,7 +169,7 @@ class Whistle(pl.Callback):
 
     def _ask_rules(self, trainer: Any) -> None:
         """Those that wait for what was validated need not wait for one more step. All else does."""
-        if not self._validate or _per_epoch(trainer) is None or self._place.step == self._total:
+        if self._stopped or not self._validate or _per_epoch(trainer) is None or self._place.step == self._total:
             return
         due = self._driven.look(self._place.step)
         if due.stop and self._driven.settle(due):
@@ -177,14 +181,18 @@ class Whistle(pl.Callback):
     # Metrics.
 
     def _log(self, trainer: Any, step: int | None = None) -> None:
-        """What was logged since the last look. A value that was not logged again is still the same tensor."""
-        new = {}
+        news = self._news(trainer)
+        if news:
+            self.run.log_at(max(0, self._place.step - 1) if step is None else step, news)
+
+    def _news(self, trainer: Any) -> dict[str, Any]:
+        """What was logged since the last look. A value that was not logged again is still in the same memory."""
+        news = {}
         for name, value in trainer.logged_metrics.items():
             seen = self._seen.get(name)
             if seen is None or seen.data_ptr() != value.data_ptr():
-                self._seen[name] = new[name] = value
-        if new:
-            self.run.log_at(max(0, self._place.step - 1) if step is None else step, new)
+                self._seen[name] = news[name] = value
+        return news
 
 
 def _per_epoch(trainer: Any) -> int | None:

@@ -52,6 +52,7 @@ class Place:
             self._draw(trainer, None, 0, warn)
         elif state["batches"] == 0:  # between two epochs
             self._draw(trainer, state["random"], 0, warn)
+            self.end_epoch(trainer)
         else:
             self._draw(trainer, state["begun"], state["batches"], warn)
             self._set_sources(trainer, state["random"])
@@ -71,7 +72,7 @@ class Place:
                 batches.seek(trainer.current_epoch)
 
     def end_epoch(self, trainer: Any) -> None:
-        """If no batch of it was left for this process, the loop still believes that it restarts."""
+        """If no batch of it was left for this process, the loop still believes that it restarts in its middle."""
         loop = trainer.fit_loop.epoch_loop
         if loop.restarting:
             loop.on_iteration_done()
