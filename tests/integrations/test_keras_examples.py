@@ -29,8 +29,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_resumed_fit_comes_to_the_same_bits(backend: str, tmp_path: Path) -> None:
-    # In the middle of the second epoch, and (TensorFlow) behind the last batch of one: its evaluation is still to come.
-    at = [45, 2 * PER_EPOCH] if backend == "tensorflow" else [45]
+    # In the middle of an epoch; and behind the last batch of one, when its evaluation is still to come.
+    at = 45 if backend == "tensorflow" else 2 * PER_EPOCH  # each of them with each backend: test_keras_fit.py
     report = rehearse(
         [sys.executable, str(EXAMPLE / "train.py")],
         steps=3 * PER_EPOCH + 10,

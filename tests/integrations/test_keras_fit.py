@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,18 @@ from whistlestop.testing.missing import missing
 SCRIPT = '''
 import json, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import keras, numpy, torch
+import keras, numpy
 import whistlestop
-from whistlestop.integrations.keras import fit
+from whistlestop.integrations.keras import Resumable, callbacks_for, fit
 
 x = numpy.random.default_rng(0).normal(size=(100, 4)).astype("float32")
 y = x.sum(axis=1, keepdims=True)
+
+class Given(keras.utils.PyDataset):
+    def __len__(self):
+        return 10
+    def __getitem__(self, index):
+        return x[index * 10 : index * 10 + 10], y[index * 10 : index * 10 + 10]
 
 class Pull(keras.callbacks.Callback):
     """Ctrl-C at that moment, once."""
@@ -50,26 +57,44 @@ def go(where, data, *moment):
             "iterations": int(model.optimizer.iterations),
         }
 
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), batch_size=10)
+if keras.backend.backend() == "torch":
+    from torch import tensor
+    from torch.utils.data import DataLoader, TensorDataset
+    loader = DataLoader(TensorDataset(tensor(x), tensor(y)), batch_size=10)
+else:
+    import tensorflow
+    loader = tensorflow.data.Dataset.from_tensor_slices((x, y)).batch(10)
+
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+with whistlestop.run("direct", checkpoints="direct") as run:
+    data = Resumable(x, y, batch_size=10)
+    model.fit(data, shuffle=True, callbacks=callbacks_for(run, data), verbose=0)
+
 print(json.dumps({
     "straight": go("straight", (x, y)),
     "cut": go("evaluation", (x, y), "test", 6),  # the second evaluation: one has 4 batches
     "resumed": go("evaluation", (x, y)),
+    "parted": go("middle", (x, y), "train", 14),
+    "joined": go("middle", (x, y)),
+    "given": go("given", (Given(),)),
+    "given parted": go("given-parted", (Given(),), "train", 14),
+    "given joined": go("given-parted", (Given(),)),
     "foreign": go("foreign", (loader,), "train", 14),
     "again": go("foreign", (loader,)),
 }))
 '''
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    for name in ("keras", "torch"):
+@pytest.fixture(scope="module", params=["tensorflow", "torch"])
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    for name in ("keras", request.param):
         if importlib.util.find_spec(name) is None:
             missing(f"{name} is not installed")
     child = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path_factory.mktemp("fit"),
-        env=quiet_environment(KERAS_BACKEND="torch"),
+        env=quiet_environment(KERAS_BACKEND=request.param),
         capture_output=True,
         text=True,
         check=False,
@@ -79,19 +104,26 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return {**json.loads(child.stdout), "stderr": child.stderr}
 
 
-def test_a_stop_inside_the_evaluation_ends_it_and_a_resume_makes_it_whole(told: dict[str, object]) -> None:
+def test_a_stop_inside_the_evaluation_ends_it_and_a_resume_makes_it_whole(told: dict[str, Any]) -> None:
     cut, resumed, straight = (told[name] for name in ("cut", "resumed", "straight"))
-    assert isinstance(cut, dict)
     assert len(cut["loss"]) == 2
     assert len(cut["val_loss"]) == 1  # the second is half a result: nobody sees it
     assert resumed == straight  # history, weights, and the patience of EarlyStopping
 
 
-def test_data_that_cannot_be_moved_is_trained_again_with_a_warning(told: dict[str, object]) -> None:
+@pytest.mark.parametrize("kind", ["", "given "])
+def test_a_stop_in_mid_epoch_and_a_resume_give_the_straight_result(told: dict[str, Any], kind: str) -> None:
+    assert told[f"{kind}parted"]["iterations"] == 14
+    assert told[f"{kind}joined"] == told[kind.strip() or "straight"]
+
+
+def test_data_that_fit_shuffles_again_is_warned_of(told: dict[str, Any]) -> None:
+    assert "give it shuffle=False to resume exactly" in told["stderr"]
+
+
+def test_data_that_cannot_be_moved_is_trained_again_with_a_warning(told: dict[str, Any]) -> None:
     foreign, again = told["foreign"], told["again"]
-    assert isinstance(foreign, dict)
-    assert isinstance(again, dict)
     assert foreign["iterations"] == 14
     assert again["iterations"] == 14 + 20  # the second epoch's 10 batches, 4 of them once more, and the third's
-    assert "first 4 batches are trained again" in str(told["stderr"])
-    assert "ran out of data" not in str(told["stderr"])
+    assert "first 4 batches are trained again" in told["stderr"]
+    assert "ran out of data" not in told["stderr"]

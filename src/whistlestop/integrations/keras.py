@@ -44,9 +44,9 @@ def fit(
     if not isinstance(x, Resumable) and Resumable.takes(x):
         data = Resumable(x, y, sample_weight=sample_weight, batch_size=batch_size, shuffle=shuffle, seed=seed)
         y = sample_weight = None
-    if isinstance(data, Resumable):
-        return model.fit(data, shuffle=False, callbacks=callbacks_for(run, data, callbacks), **options)
-    return model.fit(data, y, sample_weight=sample_weight, callbacks=callbacks_for(run, None, callbacks), **options)
+    given = data if isinstance(data, Resumable) else None
+    ours = callbacks_for(run, given, callbacks)
+    return model.fit(data, y, sample_weight=sample_weight, shuffle=False, callbacks=ours, **options)
 
 
 def callbacks_for(run: Run, data: Resumable | None = None, others: Sequence[Any] = ()) -> list[Any]:
@@ -76,9 +76,7 @@ class _Whistle(keras.callbacks.Callback):
         self._again = 0  # of those: how many the data brings again, because it can't be moved
         self._pending = False  # the epoch's steps are done, its evaluation is not
         self._stopping = False  # by us
-        self._epoch_metrics: Mapping[str, Any] | None = (
-            None  # of training, while the evaluation uses the same variables
-        )
+        self._epoch_metrics: Mapping[str, Any] | None = None  # of training: an evaluation uses the same variables
         self._resumed: dict[str, Any] | None = None
         self._draws: Any = None  # torch's generator behind the epoch's last batch
         self._open = contextlib.ExitStack()
