@@ -1,6 +1,7 @@
 """Why the program ended: one reason out of the closed list, from every witness there is. Pure."""
 
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from whistlestop.channel.layout import EXIT_PAUSED, Loop
@@ -41,8 +42,9 @@ def classify(end: Ending) -> EndReason:
         return _stopped(end)
     if end.preempted:
         return _preempted(end)
-    if end.exit_code == EXIT_PAUSED and end.attached:
-        return EndReason.PREEMPTED  # the SDK leaves this way on a SIGTERM that somebody else sent
+    if end.attached and (end.exit_code == EXIT_PAUSED or end.loop is Loop.PAUSED):
+        # The SDK leaves this way on a SIGTERM that somebody else sent; a launcher of ranks has a code of its own then.
+        return EndReason.PREEMPTED
     return _by_itself(end)
 
 
@@ -80,9 +82,11 @@ def _by_itself(end: Ending) -> EndReason:
     return EndReason.SIGNALLED if end.exit_code is None else EndReason.CODE_RAISED
 
 
-def evidence(end: Ending, reason: EndReason, *, exception: str, held: int = 0) -> str:
+def evidence(end: Ending, reason: EndReason, *, exception: str, held: int = 0, dead_ranks: Collection[int] = ()) -> str:
     """What the decision rests on, in a sentence or two."""
     words = [_how(end)]
+    if dead_ranks:
+        words.append(f"rank {', '.join(map(str, sorted(dead_ranks)))} died first")
     if reason is EndReason.OUT_OF_MEMORY:
         words.append("the kernel counted a kill for lack of memory meanwhile")
     if reason is EndReason.ENDED_EARLY:

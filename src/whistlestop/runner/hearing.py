@@ -32,6 +32,7 @@ class Hearing:
         self._deaf: set[str] = set()
         self._looks = 0
         self.stop_reasons: list[dict[str, Any]] = []
+        self.dead_ranks: set[int] = set()
 
     def listen(self, *, last: bool = False) -> None:
         """Everything told since the last time. New journals are looked for now and then, and the last time."""
@@ -71,6 +72,8 @@ class Hearing:
                 self._applied(seq, step)
             case {"kind": "stop_reasons", "reasons": list(reasons)}:
                 self.stop_reasons = [self._reason(each) for each in reasons[:_MOST] if isinstance(each, dict)]
+            case {"kind": "rank_died", "rank": int(rank)} if len(self.dead_ranks) < _MOST:
+                self.dead_ranks.add(rank)
             case _:
                 pass
 

@@ -348,7 +348,7 @@ class Supervisor:
             reason, words = EndReason(cannot.reason), cannot.text
         else:
             reason = EndReason.KILLED if self._unwanted else classify(ending)
-            words = evidence(ending, reason, exception=self._book.last_exception)
+            words = evidence(ending, reason, exception=self._book.last_exception, dead_ranks=self._hearing.dead_ranks)
         self._tell(
             "ended",
             ended_sentence(reason, words),

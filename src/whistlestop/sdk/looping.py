@@ -378,7 +378,7 @@ class Looping(Training):
                 return
             saved = self._save(step, due.why, files)
             fine = saved is not None or not attachment.leads
-        if group is not None and patient:
+        if group is not None:
             fine = self._outcome(group, fine)
         if not fine and patient:
             return
@@ -386,7 +386,8 @@ class Looping(Training):
         raise Paused(EXIT_PAUSED)
 
     def _outcome(self, group: Group, fine: bool) -> bool:
-        """Whether rank 0 could save: all ranks leave, or none."""
+        """Whether rank 0 could save: all ranks leave, or none, and all at the same time. A launcher that sees one of
+        them leave ends the others."""
         if group.world.rank == 0:
             group.tell({OUTCOME: self._leaves * 2 + fine})
             return fine
