@@ -53,7 +53,7 @@ def main() -> None:
     with whistlestop.run("tensorflow", every=50, stop_when=[whistlestop.plateau("val_loss", patience=3)]) as run:
         # TensorFlow saves them: the network with its generator, the momentum, and where the iterator is in the data.
         model, data = tf.train.Checkpoint(network=network, momentum=momentum), tf.train.Checkpoint(iterator=iterator)
-        run.track(model=model, data=data, rng=True)
+        run.track(model=model, data=data)
         for step in run.steps(total=EPOCHS * PER_EPOCH, per_epoch=PER_EPOCH):
             run.log(loss=train_step(*next(iterator)))
             if step.every(PER_EPOCH):
