@@ -31,7 +31,7 @@ class Whistle(TrainerCallback):
         self._driven: Any = None
         self._due: Any = None  # what waits for the Trainer to save
         self._ends = False  # the Trainer comes to its end by itself
-        self._ours = False  # the save that is under way was asked for by us alone
+        self._ours = False  # what the Trainer saves now was asked for by us alone
         self._ready: Path | None = None  # the Trainer's checkpoint, to be moved into ours
         self._from: str | None = None
         self._training = False
@@ -70,33 +70,33 @@ class Whistle(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         if state.epoch is None or not float(state.epoch).is_integer():
-            self._look(state, control)
+            self._look(args, state, control)
         # Else it is the last one of an epoch, whose evaluation may come behind on_epoch_end.
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         if self._stopped:
             control.should_evaluate = False
         elif float(state.epoch).is_integer():
-            self._look(state, control)
+            self._look(args, state, control)
 
-    def _look(self, state: Any, control: Any) -> None:
+    def _look(self, args: Any, state: Any, control: Any) -> None:
         due = self._driven.look(state.global_step)
         self._ends = state.global_step >= state.max_steps
         if due or self._ends:
-            self._ask_for_save(due, control)
+            self._ask_for_save(due, args, state, control)
         if due.stop:  # an evaluation may take long, and nobody waits for it; a pause must not lose it
             control.should_evaluate = False
 
-    def _ask_for_save(self, due: Any, control: Any) -> None:
+    def _ask_for_save(self, due: Any, args: Any, state: Any, control: Any) -> None:
         self._due = due
-        self._ours = not control.should_save
+        self._ours = not control.should_save and not _written(args, state).exists()
         control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         due, self._due = self._due, None
         if due is None:
             return
-        self._ready = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        self._ready = _written(args, state)
         if args.world_size > 1:
             torch.distributed.barrier()  # each rank has written its random states
         try:
@@ -127,7 +127,7 @@ class Whistle(TrainerCallback):
         self._evaluating.close()
         if control.should_training_stop and not self._stopped and self._due is None and self._training:
             self._ends = True  # for EarlyStoppingCallback and the like
-            self._ask_for_save(self._driven.look(state.global_step), control)
+            self._ask_for_save(self._driven.look(state.global_step), args, state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **about: Any) -> None:
         if not self._training:
@@ -139,6 +139,10 @@ class Whistle(TrainerCallback):
         points = {name: value for name, value in values.items() if name != "epoch" and not name.endswith(_TIMINGS)}
         if points:
             self.run.log_at(max(0, state.global_step - 1), points)
+
+
+def _written(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _remove(directory: Path) -> None:
