@@ -9,6 +9,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIWebSocketRoute
 
+import whistlestop
 from whistlestop.channel import layout
 from whistlestop.domain.errors import WhistleError
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
@@ -21,7 +22,12 @@ from whistlestop.domain.states import (
     Stage,
 )
 from whistlestop.domain.stops import Rung
+from whistlestop.sdk.driven import Driven
+from whistlestop.sdk.looping import EXIT_KILLED
+from whistlestop.sdk.nodes import ENV_KEY
 from whistlestop.sdk.run import Run
+from whistlestop.sdk.step import Step
+from whistlestop.sdk.training import EXIT_RANK_DIED
 from whistlestop.server.api import access, admin, link, runs, streams
 from whistlestop.server.app import API
 from whistlestop.wire.spec_file import parse_spec
@@ -34,7 +40,8 @@ API_PAGE, STATES, SDK = (DOCS / "reference" / name for name in ("api.md", "state
 # DESIGN's words, with those that the first ones stand on.
 WORDS = (
     "project", "workflow", "run", "phase", "attempt", "runner", "rank", "step", "epoch", "batch", "stop", "pause",
-    "kill", "checkpoint", "manifest", "pool", "host", "slot", "credit", "event", "reason",
+    "kill", "checkpoint", "manifest", "pool", "host", "slot", "credit", "event", "reason", "node of ranks", "decision",
+    "stop rule", "parameter", "rehearsal", "mirror",
 )  # fmt: skip
 
 
@@ -133,9 +140,32 @@ def test_every_public_name_of_a_run_is_in_the_sdk_page() -> None:
             assert f"`{name}" in SDK.read_text(), name
 
 
+def test_every_public_name_of_the_package_of_a_step_and_of_a_driven_loop_is_in_the_sdk_page() -> None:
+    page = SDK.read_text()
+    for name in whistlestop.__all__:
+        assert f"`whistlestop.{name}" in page, name
+    for kind in (Step, Driven):
+        for name in (name for name in [*vars(kind), *vars(kind).get("__annotations__", {})] if name[0] != "_"):
+            assert f"`{name}" in page, f"{kind.__name__}.{name}"
+
+
 def test_every_variable_of_the_program_is_in_the_sdk_page() -> None:
-    for name in (name for name in vars(layout) if name.startswith("ENV_")):
-        assert f"`{getattr(layout, name)}" in SDK.read_text(), name
+    for name in [*(getattr(layout, name) for name in vars(layout) if name.startswith("ENV_")), ENV_KEY]:
+        assert f"`{name}" in SDK.read_text(), name
+
+
+@pytest.mark.parametrize("code", [layout.EXIT_PAUSED, EXIT_RANK_DIED, EXIT_KILLED])
+def test_every_exit_code_of_the_sdk_has_its_line(code: int) -> None:
+    assert f"\n| {code} |" in SDK.read_text()
+
+
+def test_every_how_to_is_listed_and_every_example_is_linked() -> None:
+    listed = (DOCS / "README.md").read_text()
+    assert all(f"(how-to/{page.name})" in listed for page in (DOCS / "how-to").glob("*.md"))
+    frameworks = _section(README, "Frameworks")
+    own = {"mlp", "pipeline"}  # these show the whole of it, not a framework
+    examples = {page.parent.name for page in (ROOT / "examples").glob("*/train.py")} - own
+    assert all(f"(examples/{name}/train.py)" in frameworks for name in examples)
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "adr").glob("*.md")), ids=lambda page: page.stem)
