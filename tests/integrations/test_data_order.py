@@ -2,7 +2,10 @@
 
 import gc
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +143,38 @@ def test_a_loader_with_a_state_of_its_own_goes_on_from_what_was_consumed(workers
                 break
         state = loader.state_dict()  # more has been fetched by now
     assert consumed == expected
+
+
+PLAIN = """
+import json, os, random, sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+import whistlestop
+
+torch.manual_seed(5)
+workers, own = int(sys.argv[2]), sys.argv[3] == "own"
+data = TensorDataset(torch.arange(40))
+generator = torch.Generator().manual_seed(9) if own else None
+loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, generator=generator)
+stop = int(sys.argv[4])
+with whistlestop.run("plain", checkpoints=sys.argv[1]) as run:
+    run.track(rng=True)
+    for step, (batch,) in run.each(loader, epochs=3):
+        print(json.dumps([int(step), batch.tolist(), float(torch.rand(()))]))
+        if step + 1 == stop:
+            run.finish("enough")
+"""
+
+
+@pytest.mark.parametrize(("workers", "own"), [(0, "global"), (0, "own"), (2, "global")])
+def test_a_plain_loader_that_shuffles_goes_on_in_the_same_order(tmp_path: Path, workers: int, own: str) -> None:
+    """No Batches, no state of its own: its sampler is wound on, and the random numbers of the loop stay the same."""
+    (tmp_path / "plain.py").write_text(PLAIN)
+
+    def train(place: str, stop: int) -> list[str]:
+        given = [sys.executable, "plain.py", place, str(workers), own, str(stop)]
+        done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert train("cut", 13) + train("cut", 0) == train("straight", 0)

@@ -1,10 +1,11 @@
 """Where Lightning stands in its loops, as far as its own checkpoints don't say: random states, the order of the data,
 the running means of `self.log`, and what is still to come behind the last batch that was done."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from whistlestop.sdk.batches import Batches, position_of
+from whistlestop.sdk.loaders import generators_of, index_of, wind
 from whistlestop.sdk.randomness import rng_part
 
 
@@ -90,7 +91,7 @@ class Place:
         iter(fetcher)
         for each in settle:
             each()
-        if skip and any(_index(each) is None for each in loaders):
+        if skip and any(index_of(each) is None for each in loaders):
             warn(f"this data has no sampler to move: going through its first {skip} batches again")
             for _ in range(skip):
                 next(fetcher)
@@ -161,54 +162,13 @@ def end_now(trainer: Any) -> Callable[[], None]:
     return undo
 
 
-class _Rest:
-    """A sampler without its first items."""
-
-    def __init__(self, sampler: Iterable[Any], skip: int) -> None:
-        self._sampler, self._skip = sampler, skip
-        self._indices: Iterator[Any] = iter(())
-
-    def __iter__(self) -> Iterator[Any]:
-        self._indices = iter(self._sampler)
-        return self
-
-    def __next__(self) -> Any:
-        self.wind()
-        return next(self._indices)
-
-    def wind(self) -> None:
-        """Behind the loader's own draw, as ever, and from the random state that made the whole order."""
-        while self._skip:
-            self._skip -= 1
-            next(self._indices)
-
-
 def _seek(loader: Any, epoch: int, skip: int) -> Callable[[], None]:
     """Let the loader's next iterator begin behind `skip` batches, without loading them. To be called behind that: what
     is returned."""
     if isinstance(batches := position_of(loader), Batches):
         batches.seek(epoch, skip)
         return lambda: None
-    name = _index(loader)
-    if name is None or not skip:
-        return lambda: None
-    whole = getattr(loader, name)
-    rest = vars(loader)[name] = _Rest(whole, skip)  # a DataLoader refuses the assignment
-
-    def settle() -> None:
-        rest.wind()
-        vars(loader)[name] = whole
-
-    return settle
-
-
-def _index(loader: Any) -> str | None:
-    """The attribute that says which samples are loaded next. None: they come as they come."""
-    from torch.utils.data import DataLoader, IterableDataset
-
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return None
-    return "sampler" if loader.batch_sampler is None else "batch_sampler"
+    return wind(loader, skip)
 
 
 def _loaders(trainer: Any) -> list[Any]:
@@ -216,15 +176,7 @@ def _loaders(trainer: Any) -> list[Any]:
 
 
 def _generators(trainer: Any) -> list[Any]:
-    """Of the loaders and their samplers, each once: what they draw is not in the global states."""
-    found: dict[int, Any] = {}
-    for loader in _loaders(trainer):
-        sampler = getattr(loader, "sampler", None)
-        for owner in (loader, sampler, getattr(getattr(loader, "batch_sampler", None), "sampler", None)):
-            generator = getattr(owner, "generator", None)
-            if hasattr(generator, "get_state"):
-                found[id(generator)] = generator
-    return list(found.values())
+    return generators_of(_loaders(trainer))
 
 
 def _mean(result: Any) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """A loop over data instead of a number of steps: positioned where the training was left, epoch after epoch."""
 
 from collections.abc import Generator, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.batches import Batches, position_of
+from whistlestop.sdk.loaders import Order, index_of
 from whistlestop.sdk.looping import Looping
 from whistlestop.sdk.parts import part_of
+from whistlestop.sdk.randomness import NAME as RNG
 from whistlestop.sdk.step import Step
 
 Item = TypeVar("Item")
@@ -15,7 +17,10 @@ _END = object()
 
 
 def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[tuple[Step, Item], None, None]:
-    position = position_of(items)
+    position: Any = position_of(items)
+    if position is None and index_of(items) is not None:
+        position = Order(items)
+        run._add_part("data_order", position.part)
     if position == "stateful" and not _is_tracked(run, items) and not run._restore_done:
         run._add_part("loader", part_of("loader", items))
     length = _length(items)
@@ -29,7 +34,7 @@ def _each(
     epoch, batch = divmod(run._at[0], length) if length else run._position
     steps = run._loop()
     try:
-        source = _source(run, items, epoch, batch, position)
+        source = _undisturbed(run, items, epoch, batch, position)
         for step in steps:
             item, empty = next(source, _END), 0
             while item is _END:
@@ -49,6 +54,20 @@ def _each(
         steps.close()
 
 
+def _undisturbed(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:
+    """In the middle of an epoch the loader has drawn its seeds long ago: making an iterator anew must not move the
+    random states that were restored."""
+    random = run._parts.get(RNG)
+    if not batch or random is None or isinstance(position, Order):
+        return _source(run, items, epoch, batch, position)
+    state = random.save()
+    source = _source(run, items, epoch, batch, position)
+    if isinstance(source, Generator | islice):  # it makes the loader's iterator only when it is asked for an item
+        source = chain(list(islice(source, 1)), source)
+    random.load(state)
+    return source
+
+
 def _source(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:
     if isinstance(position, Batches):
         position.seek(epoch, batch)
@@ -56,6 +75,8 @@ def _source(run: Looping, items: Iterable[Item], epoch: int, batch: int, positio
     for sampler in (items, getattr(items, "sampler", None), getattr(items, "batch_sampler", None)):
         if callable(getattr(sampler, "set_epoch", None)):
             sampler.set_epoch(epoch)  # type: ignore[union-attr]
+    if isinstance(position, Order):
+        return position.go_on(batch) if batch else position.begin()
     if batch == 0 or position == "stateful":  # its own state has been restored
         return iter(items)
     if position == "sequence":

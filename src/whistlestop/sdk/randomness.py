@@ -42,8 +42,9 @@ def _load(state: dict[str, Any]) -> None:
 
 
 def _tensorflow_state(tensorflow: Any) -> dict[str, Any]:
-    generator = tensorflow.random.get_global_generator()
-    state = {"generator": generator.state.numpy(), "algorithm": int(generator.algorithm)}
+    state: dict[str, Any] = {}
+    if (generator := _global_generator()) is not None:
+        state |= {"generator": generator.state.numpy(), "algorithm": int(generator.algorithm)}
     context = _eager_context()
     if context is not None:  # the operations' own seeds are drawn from this one after tf.random.set_seed
         state["seed"], state["draws"] = context._seed, context._rng.getstate() if context._seed is not None else None
@@ -51,11 +52,20 @@ def _tensorflow_state(tensorflow: Any) -> dict[str, Any]:
 
 
 def _set_tensorflow_state(tensorflow: Any, state: dict[str, Any]) -> None:
-    tensorflow.random.get_global_generator().state.assign(state["generator"])
+    if (generator := _global_generator()) is not None and "generator" in state:
+        generator.state.assign(state["generator"])
+    elif "generator" in state:
+        made = tensorflow.random.Generator(state=state["generator"], alg=state["algorithm"])
+        tensorflow.random.set_global_generator(made)
     context = _eager_context()
     if context is not None and state.get("seed") is not None:
         tensorflow.random.set_seed(state["seed"])
         context._rng.setstate(state["draws"])
+
+
+def _global_generator() -> Any:
+    """None if nobody has asked for it yet: asking would make one, from a seed of its own."""
+    return getattr(sys.modules.get("tensorflow.python.ops.stateful_random_ops"), "global_generator", None)
 
 
 def _eager_context() -> Any:
