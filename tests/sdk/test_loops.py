@@ -180,6 +180,48 @@ def test_evaluations_may_be_nested_and_are_marked(attached: Any) -> None:
     assert attached.control[Word.EVALUATIONS] == 2
 
 
+def test_a_save_in_the_body_counts_the_item_as_done(alone: Path) -> None:
+    seen = []
+
+    def train() -> None:
+        with whistlestop.run("demo") as run:
+            for step, item in run.each(Stream(5)):
+                seen.append(item)
+                if step == 2 and len(seen) == 3:
+                    run.save()
+                    raise OSError("lost")
+
+    with pytest.raises(OSError, match="lost"):
+        train()
+    train()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_loop_over_data_can_be_extended(attached: Any) -> None:
+    seen = []
+    with whistlestop.run() as run:
+        for step, item in run.each([0, 1, 2], epochs=2):
+            seen.append(item)
+            if step == 1:
+                steer(attached, {"seq": 1, "name": "total", "value": 8})
+    assert seen == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_an_epoch_shorter_than_it_says_is_resumed_where_it_was(alone: Path) -> None:
+    class Short(Stream):
+        def __len__(self) -> int:
+            return self.count + 1
+
+    seen = []
+    for until in (5, None):
+        with whistlestop.run("demo", checkpoints=alone / "kept") as run:
+            for step, item in run.each(Short(3), epochs=3):
+                seen.append((int(step), item))
+                if step + 1 == until:
+                    run.finish("enough")
+    assert [item for _, item in seen] == [0, 1, 2] * 3
+
+
 # Loops of frameworks.
 
 
@@ -297,6 +339,8 @@ def test_what_an_earlier_attempt_changed_is_changed_at_the_same_steps(attached: 
         ({"name": "param:lr", "value": -1.0}, "below 0"),
         ({"name": "total", "value": 1}, "can't end at step 1"),
         ({"name": "total", "value": 2.5}, "not a number of steps"),
+        ({"name": "total", "value": 10**30}, "can't end at step"),
+        ({"name": "param:lr", "value": 10**400}, "not changed"),
         ({"name": "colour", "value": "red"}, "can't be changed"),
     ],
 )
@@ -311,11 +355,15 @@ def test_a_change_that_can_not_be_made_is_refused_in_words(attached: Any, change
     assert attached.control[Word.STEP] == 5
 
 
-def test_changes_that_can_not_be_read_change_nothing(attached: Any) -> None:
-    (attached.directory / STEERING_FILE).write_text("{")
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"changes": [{"seq": 1}]}', '{"changes": [{"seq": "1", "name": "a", "value": 1}]}', "[" * 100_000],
+)
+def test_changes_that_can_not_be_read_change_nothing(attached: Any, text: str) -> None:
+    (attached.directory / STEERING_FILE).write_text(text)
     with whistlestop.run() as run:
         assert len(list(run.steps(3))) == 3
-    assert "changes can't be read" in str(attached.events("message"))
+    assert "changes can't be read" in attached.events("message")[0]["text"]
 
 
 def test_a_parameter_with_an_impossible_default_is_an_error_of_the_program(alone: Path) -> None:

@@ -145,3 +145,49 @@ def test_names_that_a_rule_watches_are_seen_at_once(attached: Any) -> None:
     (told,) = attached.events("stop_reasons")
     assert told["reasons"][0]["reason"] == "threshold_reached"
     assert len(attached.points()) == 14
+
+
+def test_a_rule_sees_every_late_value_and_stops_at_a_fixed_step(attached: Any) -> None:
+    ends = []
+    for _ in range(2):
+        with whistlestop.run(stop_when=[whistlestop.plateau("loss", patience=5)]) as run:
+            for _ in run.steps(100):
+                run.log(loss=Scalar(1.0))
+        ends.append(run._at[0])
+    assert ends[0] == 16
+
+
+def test_a_late_value_that_is_not_finite_makes_the_checkpoint_unhealthy(attached: Any) -> None:
+    with whistlestop.run(stop_when=[whistlestop.non_finite()], every=10) as run:
+        for step in run.steps(100):
+            run.log(loss=Scalar(math.nan if step == 6 else 1.0))
+    assert {each.step: each.healthy for each in attached.store.list("train")} == {10: False, 11: False}
+
+
+def test_a_late_value_is_the_one_that_was_logged(attached: Any) -> None:
+    torch = pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
+    total, donated = torch.zeros(()), jax.numpy.float32(0)
+    grow = jax.jit(lambda value: value + 1, donate_argnums=0)
+    late = list[tuple[int, dict[str, float]]]()
+    kept = LateValues(lambda step, at, good: late.append((step, dict(good))), lambda name, value: None)
+    for step in range(3):
+        total += 1
+        kept.keep(step, 0.0, {"torch": total, "jax": donated})
+        donated = grow(donated)
+    total.zero_()
+    kept.settle()
+    assert late == [(step, {"torch": step + 1.0, "jax": float(step)}) for step in range(3)]
+
+
+def test_late_values_do_not_wait_for_the_next_log_call(attached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("whistlestop.sdk.looping._time", lambda: clock[0])
+    monkeypatch.setattr("whistlestop.sdk.training.time.time", lambda: clock[0])
+    with whistlestop.run() as run:
+        for step in run.steps(10):
+            if step == 0:
+                run.log(loss=Scalar(1.0))
+            clock[0] += 0.6
+            if step == 5:
+                assert len(attached.points()) == 1

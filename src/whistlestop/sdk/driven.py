@@ -42,7 +42,9 @@ class Driven:
         self._seen = self._orders.tobytes()
         due = run._look(step)
         if not due:
-            run._plan(step)
+            run._replan(step)
+        if not due.ends:
+            run._spend(step)
         return due
 
     def settle(self, due: Due, files: Mapping[str, Path] | None = None) -> bool:

@@ -21,8 +21,11 @@ def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[t
     if position is None and index_of(items) is not None:
         position = Order(items)
         run._add_part("data_order", position.part)
-    if position == "stateful" and not _is_tracked(run, items) and not run._restore_done:
-        run._add_part("loader", part_of("loader", items))
+    if position == "stateful" and not _is_tracked(run, items):
+        if run._restore_done:  # too late to load its state
+            position = None
+        else:
+            run._add_part("loader", part_of("loader", items))
     length = _length(items)
     run._prepare_loop(None if epochs is None or length is None else epochs * length, length)
     return _each(run, items, epochs, length, position)
@@ -31,7 +34,8 @@ def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[t
 def _each(
     run: Looping, items: Iterable[Item], epochs: int | None, length: int | None, position: Any
 ) -> Generator[tuple[Step, Item], None, None]:
-    epoch, batch = divmod(run._at[0], length) if length else run._position
+    epoch, batch = run._position or (divmod(run._at[0], length) if length else (0, 0))
+    run._position = epoch, batch
     steps = run._loop()
     try:
         source = _undisturbed(run, items, epoch, batch, position)
@@ -39,7 +43,8 @@ def _each(
             item, empty = next(source, _END), 0
             while item is _END:
                 epoch, batch, empty = epoch + 1, 0, empty + 1
-                if (epochs is not None and epoch >= epochs) or empty > 1:
+                more = run._extended and run._total is not None and step < run._total
+                if (epochs is not None and epoch >= epochs and not more) or empty > 1:
                     # Only here it shows that there is no such step.
                     run._total = int(step)
                     run._boundary(int(step))
@@ -48,8 +53,12 @@ def _each(
                 source = _source(run, items, epoch, 0, position)
                 item = next(source, _END)
             batch += 1
-            yield step, item  # type: ignore[misc]
             run._position = epoch, batch
+            try:
+                yield step, item  # type: ignore[misc]
+            except GeneratorExit:
+                run._position = epoch, batch - 1  # a step that is left does not count
+                raise
     finally:
         steps.close()
 
@@ -69,6 +78,8 @@ def _undisturbed(run: Looping, items: Iterable[Item], epoch: int, batch: int, po
 
 
 def _source(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:
+    if isinstance(getattr(items, "iteration", None), int):  # accelerate's loaders count their epochs by themselves
+        items.iteration = epoch  # type: ignore[attr-defined]
     if isinstance(position, Batches):
         position.seek(epoch, batch)
         return iter(items)

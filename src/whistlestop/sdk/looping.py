@@ -12,11 +12,14 @@ from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk.group import OUTCOME, Group
-from whistlestop.sdk.moment import Fired, Moment
+from whistlestop.sdk.moment import Fired
 from whistlestop.sdk.step import Step, step_type
 from whistlestop.sdk.training import Training
 
 EXIT_KILLED = 137
+_ASK_AGAIN_SECONDS = 0.5
+_WATCHED_STEPS = 16
+_MOST_STEPS = 1 << 62
 _RETRY_SAVE_SECONDS = 5.0  # a pause whose save failed trains on and tries again
 
 # All of the runner's words, compared at once with what the loop saw last: half the price of reading three of them.
@@ -67,15 +70,17 @@ class Looping(Training):
         super().__init__(*given, **named)
         self._make: type[Step] = Step
         self._save_step: float = math.inf
-        self._save_time: float = math.inf
         self._saves_seen = 0
         self._decided_at: int | None = None  # rank 0: the step that it has told the others
         self._acted = 0  # number of the last decision that was carried out
         self._leaves = 0  # pauses that were tried
         self._saves_told = 0  # by rank 0, and carried out
-        self._passed_on = [False, False]  # to rank 0: that we were interrupted, that we want to end
+        self._ask_again = 0.0  # when rank 0 is asked once more to stop
+        self._told_reasons = False
+        self._failed_seen = -math.inf  # the failed save after which the clock was set anew
+        self._spent_before = 0  # steps that spent privacy before this loop
+        self._planned_at: float = 0  # the next step at which something is due that values don't change
         self._cadence_time: float = math.inf  # the next save by the clock
-        self._rules_step: float = math.inf
         self._steering_seen = 0
         self._steering_told = 0
 
@@ -149,9 +154,12 @@ class Looping(Training):
         progress[Word.LOOP] = Loop.INSIDE
         if attachment.group is not None:
             attachment.group.mine[Word.LOOP] = Loop.INSIDE
+            if attachment.leads:  # of an earlier start of these ranks; who still means it asks again
+                attachment.front[Word.RANKS_INTERRUPTED] = attachment.front[Word.RANKS_FINISH] = 0
         self._loop_began = time.monotonic()
         self._interrupts.install()
         self._open_ledger()
+        self._spent_before = self._ledger.spent if self._ledger is not None else 0
         self._warn_of_silence()
         self._plan(step)
 
@@ -175,6 +183,8 @@ class Looping(Training):
 
     def _look(self, step: int) -> Due:
         """Nothing is done yet, except that changes of parameters hold from here on."""
+        if step % _WATCHED_STEPS == 0:
+            self._settle_watched()
         attachment = self._attachment
         orders, group = attachment.orders, attachment.group
         if orders[Word.STOP_LEVEL] >= Stop.KILL:
@@ -187,8 +197,7 @@ class Looping(Training):
             self._steer(step)
         if self._total is not None and step >= self._total:
             return Due(step, done=True, save=True, why="all steps done")
-        exact = self._ask_rules(step)
-        if exact:
+        if self._ask_rules(step):
             return Due(step, stop=True, save=True, why="stopped")
         due = self._look_alone(step) if group is None else self._look_together(step, group)
         if not due.ends and (step >= self._save_step or (group is None and time.time() >= self._cadence_time)):
@@ -224,9 +233,9 @@ class Looping(Training):
         elif self._decided_at is None and group.all_acknowledged():
             self._decide(step, group)
         page = group.decided
-        seq = page[Word.STOP_SEQ]
-        if seq == self._acted or step < page[Word.STOP_AT_STEP]:
+        if page[Word.STOP_SEQ] == self._acted or not group.due(step):
             return Due(step)
+        seq = page[Word.STOP_SEQ]
         self._acted, self._decided_at = seq, None
         group.acknowledge()
         level = page[Word.STOP_LEVEL]
@@ -248,7 +257,7 @@ class Looping(Training):
         if wish.stop:
             words[Word.STOP_LEVEL] = Stop.FINISH_PHASE
         elif wish.leave:
-            if time.time() < self._open_saver().failed_at + _RETRY_SAVE_SECONDS and orders[Word.STOP_LEVEL]:
+            if self._is_patient() and time.time() < self._open_saver().failed_at + _RETRY_SAVE_SECONDS:
                 return  # the last try could not save: train on for a while
             words[Word.PAUSE_LATEST] = orders[Word.PAUSE_LATEST]
             words[Word.PREEMPT_DEADLINE] = orders[Word.PREEMPT_DEADLINE] or 0
@@ -268,33 +277,31 @@ class Looping(Training):
             self._decided_at = group.decide(step, words, earliest=orders[Word.STOP_AT_STEP])
 
     def _pass_wishes_on(self) -> None:
-        """A rank that is not the first can only ask for it."""
+        """A rank that is not the first can only ask for it, until it is decided."""
+        finish = bool(self._finish or self._fired)
+        if not (self._interrupts.seen or finish) or time.monotonic() < self._ask_again:
+            return
+        self._ask_again = time.monotonic() + _ASK_AGAIN_SECONDS
         try:
-            if self._interrupts.seen and not self._passed_on[0]:
-                self._passed_on[0] = True
-                self._attachment.ask_front(Word.RANKS_INTERRUPTED)
-            if (self._finish or self._fired) and not self._passed_on[1]:
-                self._passed_on[1] = True
-                self._tell_reasons([*self._fired, *([Fired(*self._finish)] if self._finish else [])])
-                self._attachment.ask_front(Word.RANKS_FINISH)
+            if finish and not self._told_reasons:
+                self._told_reasons = True
+                self._tell_reasons(self._own_reasons())
+            self._attachment.ask_front(Word.RANKS_FINISH if finish else Word.RANKS_INTERRUPTED)
         except Exception as error:
             self._attachment.warn(f"rank 0 can't be asked to stop: {error}")
 
-    # Rules and steering.
+    def _own_reasons(self) -> list[Fired]:
+        return [*self._fired, *([Fired(*self._finish)] if self._finish else [])]
 
-    def _ask_rules(self, step: int) -> bool:
-        """True: a rule fires that fires at this very step in every rank. Others become a wish."""
-        rules = self._rules
-        if rules.empty:
-            return False
-        seconds = self._training_seconds()
-        if not (self._fresh or step >= self._rules_step or seconds >= rules.next_seconds()):
-            return False
-        values, self._fresh = self._fresh, {}
-        fired = rules.look(Moment(step, seconds, values, dict(self._latest), self._spent(step)))
-        known = {each.reason for each in self._fired}
-        self._fired += [each for each in fired if each.reason not in known]
-        return any(each.exact for each in fired)
+    def _settle_watched(self) -> None:
+        """Late values that stop rules wait for. At fixed steps, whatever the time: a resumed run stops where another
+        one would."""
+        try:
+            self._late_watched.settle()
+        except Exception as error:
+            self._attachment.say(f"metrics can't be read from their device: {error!r}")
+
+    # Rules and steering.
 
     def _steer(self, step: int) -> None:
         """One rank: what was asked for holds from here on."""
@@ -308,7 +315,9 @@ class Looping(Training):
     def _obey_steering(self, step: int, group: Group) -> None:
         """Several ranks: new changes from the step that rank 0 has told, old ones where they were made before."""
         page = group.decided
-        told = page[Word.STEERING] if step >= page[Word.STOP_AT_STEP] else self._steering_told
+        told = self._steering_told
+        if page[Word.STEERING] != told and group.due(step):
+            told = page[Word.STEERING]
         if told != self._steering_told:
             self._steering_told = told
             self._steering.read()
@@ -317,9 +326,9 @@ class Looping(Training):
 
     def _set_total(self, step: int) -> Any:
         def set_total(total: int) -> str | None:
-            if total < step:
+            if not step <= total < _MOST_STEPS:
                 return f"it can't end at step {total}: {step} are done"
-            self._total = total
+            self._total, self._extended = total, True
             self._make.total = total
             self._attachment.progress[Word.TOTAL] = total
             return None
@@ -343,11 +352,21 @@ class Looping(Training):
                 self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
                 self._save_asked = False
             if self._open_saver().saved_step != step or self._attachment.group is not None:
-                self._save(step, due.why, files)
-        self._plan(step)
-        if self._ledger is not None:
-            self._ledger.spend()
+                given, self._save_files = {**self._save_files, **(files or {})}, {}
+                self._save(step, due.why, given)
+        if due:
+            self._plan(step)
+        else:
+            self._replan(step)
+        self._spend(step)
         return False
+
+    def _spend(self, step: int) -> None:
+        """The step with this index is about to run, and spends privacy. Saying it twice counts once."""
+        if self._ledger is not None:
+            more = self._spent_before + step + 1 - self._first_step() - self._ledger.spent
+            if more > 0:
+                self._ledger.spend(more)
 
     def _finish_loop(self, step: int, files: Mapping[str, Path] | None = None) -> bool:
         self._save_last(step, "all steps done", files)
@@ -357,7 +376,7 @@ class Looping(Training):
 
     def _stop_loop(self, step: int, files: Mapping[str, Path] | None = None) -> bool:
         self._save_last(step, "stopped", files)
-        fired = [*self._fired, *([Fired(*self._finish)] if self._finish else [])]
+        fired = self._own_reasons()
         if fired and self._attachment.leads:
             self._tell_reasons(fired)
         if not self._attachment.attached and self._attachment.leads:
@@ -365,32 +384,36 @@ class Looping(Training):
             self._attachment.say(f"{self.name}: stopped at step {step}{why}")
         return self._leave_loop(Loop.STOPPED)
 
+    def _is_patient(self) -> bool:
+        """A pause that can't save trains on and tries again. A machine that is being reclaimed has no time for that."""
+        orders = self._attachment.orders
+        reclaimed = orders[Word.PREEMPT_DEADLINE] or self._interrupts.seen or orders[Word.RANKS_INTERRUPTED]
+        return bool(orders[Word.STOP_LEVEL]) and not reclaimed
+
     def _pause_loop(self, due: Due, files: Mapping[str, Path] | None) -> None:
         """Leaves by Paused; comes back if a pause could not save: then training goes on, and it is tried again."""
         step, group, attachment = due.step, self._attachment.group, self._attachment
-        interrupted = self._interrupts.seen > 0
         saver = self._open_saver()
-        patient = bool(attachment.orders[Word.STOP_LEVEL]) and not interrupted  # a reclaimed machine has no time
-        self._leaves += 1
-        fine = True
+        leave = True
         if due.save and step > self._first_step() and saver.saved_step != step:
-            if group is None and time.time() < saver.failed_at + _RETRY_SAVE_SECONDS and patient:
+            if group is None and self._is_patient() and time.time() < saver.failed_at + _RETRY_SAVE_SECONDS:
                 return
             saved = self._save(step, due.why, files)
-            fine = saved is not None or not attachment.leads
+            leave = saved is not None or not self._is_patient() or not attachment.leads
         if group is not None:
-            fine = self._outcome(group, fine)
-        if not fine and patient:
+            leave = self._leave_together(group, leave)
+        if not leave:
             return
         attachment.progress[Word.LOOP] = Loop.PAUSED
         raise Paused(EXIT_PAUSED)
 
-    def _outcome(self, group: Group, fine: bool) -> bool:
-        """Whether rank 0 could save: all ranks leave, or none, and all at the same time. A launcher that sees one of
-        them leave ends the others."""
+    def _leave_together(self, group: Group, leave: bool) -> bool:
+        """All ranks leave, or none, as rank 0 says once it has saved, and all at the same time: a launcher that sees
+        one of them leave ends the others."""
+        self._leaves += 1
         if group.world.rank == 0:
-            group.tell({OUTCOME: self._leaves * 2 + fine})
-            return fine
+            group.tell({OUTCOME: self._leaves * 2 + leave})
+            return leave
         group.wait(lambda: group.decided[OUTCOME] // 2 >= self._leaves, "rank 0 to save")
         return bool(group.decided[OUTCOME] % 2)
 
@@ -405,20 +428,32 @@ class Looping(Training):
         return True
 
     def _plan(self, step: int) -> None:
-        """When to look closer next. The flag is read last: a signal may come while this is being worked out."""
+        """When to look closer next."""
         self._attachment.count_dropped()
         self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
         saver = self._open_saver()
         now = time.time()
-        if self._cadence_time == math.inf or saver.saved_step == step or saver.failed_at > 0:
+        failed = saver.failed_at != self._failed_seen
+        if self._cadence_time == math.inf or saver.saved_step == step or failed:
+            self._failed_seen = saver.failed_at
             self._cadence_time = self._cadence.next_time(now, save_seconds=saver.save_seconds)
+        total = math.inf if self._total is None else self._total
+        self._planned_at = min(self._save_step, total, self._steering.next_step())
+        self._replan(step)
+
+    def _replan(self, step: int) -> None:
+        """The same, when nothing was done but to look. The flag is read last: a signal may come meanwhile."""
+        now = time.time()
+        self._late.settle_old(now)
         self._rules_step = self._rules.next_step(step)
         self._save_time = min(
             self._cadence_time if self._attachment.leads else math.inf,
             now + self._rules.next_seconds() - self._training_seconds(),
+            self._late.due_at,
         )
-        total = math.inf if self._total is None else self._total
-        self._check_at = min(self._save_step, total, self._rules_step, self._steering.next_step())
+        self._check_at = min(self._planned_at, self._rules_step)
+        if self._late_watched.due_at < math.inf:
+            self._check_at = min(self._check_at, step - step % _WATCHED_STEPS + _WATCHED_STEPS)
         if self._ledger is not None or self._waiting():
             self._check_at = -1
 
@@ -428,8 +463,7 @@ class Looping(Training):
         if group is not None and (self._decided_at is not None or group.decided[Word.STOP_SEQ] != self._acted):
             return True
         if group is not None and group.world.rank > 0:
-            wished = self._interrupts.seen and not self._passed_on[0]
-            return bool(wished or ((self._finish or self._fired) and not self._passed_on[1]))
+            return bool(self._interrupts.seen or self._finish or self._fired or self._fresh)
         asked = (
             orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE] or orders[Word.CHECKPOINT_NOW] != self._saves_seen
         )

@@ -21,7 +21,7 @@ from whistlestop.sdk.parts import Part, files_part, part_of
 from whistlestop.sdk.randomness import NAME as RNG
 from whistlestop.sdk.randomness import rng_part
 from whistlestop.sdk.saver import Restored
-from whistlestop.sdk.settings import Settings, input_of
+from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, input_of, safe_name
 from whistlestop.sdk.steering import Value
 from whistlestop.sdk.step import Step
 
@@ -81,7 +81,8 @@ class Run(Looping):
 
         `accumulate=4`: every step comes four times, for gradients that are added up; `step.update` is true at the last.
         """
-        if (total is not None and total < 0) or (per_epoch is not None and per_epoch < 1) or accumulate < 1:
+        whole = all(each is None or hasattr(each, "__index__") for each in (total, per_epoch, accumulate))
+        if not whole or (total or 0) < 0 or (per_epoch is not None and per_epoch < 1) or accumulate < 1:
             raise BadRequest(f"steps(total={total}, per_epoch={per_epoch}, accumulate={accumulate}): expected positive "
                              "numbers")  # fmt: skip
         self._prepare_loop(total, per_epoch, accumulate)
@@ -115,7 +116,8 @@ class Run(Looping):
 
     def log(self, **scalars: Any) -> None:
         """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
-        self._log_slowly(scalars)  # attached, `_start` puts the quick one in this one's place
+        self._start()  # attached, it puts the quick one in this one's place
+        self._log_slowly(scalars)
 
     def log_at(self, step: int, scalars: Mapping[str, Any]) -> None:
         """The same at a step of the caller's own, and with names that Python would not take."""
@@ -130,13 +132,17 @@ class Run(Looping):
         next boundary. `files` are added as they are: name in the checkpoint -> file or directory. A step that is saved
         already is saved anew, and the new one counts."""
         self._start()
+        inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
+        given = {name: Path(path) for name, path in (files or {}).items()}
         if not now or self._open_saver().needs_all_ranks:  # several ranks save together, at a step they agree on
+            if not inside and now:
+                self._attachment.warn("run.save() outside of the loop does nothing here: several ranks save together")
             self._save_asked = True
+            self._save_files = given
             self._wake()
             return None
-        inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
         step = self._at[0] + 1 if inside else self._at[0]
-        saved = self._save(step, "asked by the program", files={k: Path(v) for k, v in (files or {}).items()})
+        saved = self._save(step, "asked by the program", files=given)
         if saved is not None:
             self._own_save = self._at[0]
         return saved
@@ -160,13 +166,19 @@ class Run(Looping):
 
     def _over(self, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:
-            if self.should_stop and self._attachment.group is None:  # ranks may be in a collective of their own here
+            inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE  # behind the loop it is the final evaluation
+            if inside and self.should_stop and self._attachment.group is None:  # ranks may be in a collective here
                 raise _Cut
             yield item
 
     @property
     def should_stop(self) -> bool:
-        """The loop will end, or be left, at its next boundary."""
+        """The loop will end, or be left, at its next boundary. For loops of the program's own: it is time to end."""
+        if not self._looping:
+            self._start()
+            self._interrupts.install()
+            self._settle_values()
+            self._ask_rules(self._at[0])
         orders, group = self._attachment.orders, self._attachment.group
         if group is not None:  # it ends where all ranks end
             told = group.decided
@@ -215,9 +227,11 @@ def run(
     if resume not in ("auto", "must", "never"):
         raise BadRequest(f"resume={resume!r}: expected 'auto', 'must' or 'never'")
     settings = Settings.read(name)
+    # Absolute: the program may change its directory on the way.
+    place = Path(checkpoints if checkpoints is not None else f"{STANDALONE_ROOT}/{safe_name(settings.name)}").absolute()
     return Run(
         settings,
-        checkpoints=Path(checkpoints) if checkpoints is not None else None,
+        checkpoints=place,
         resume=resume,
         cadence=read_cadence(settings.every or every),
         keep=keep,

@@ -181,7 +181,12 @@ class Saver:
 
     def _retain(self, saved: Checkpoint) -> None:
         store = self.place.store
-        for each in removable(store.list(self.place.phase), keep=self._keep, protected={saved.id}):
+        try:
+            gone = removable(store.list(self.place.phase), keep=self._keep, protected={saved.id})
+        except OSError as error:
+            self._attachment.warn(f"old checkpoints could not be looked for: {error}")
+            return
+        for each in gone:
             try:
                 store.remove(each)
             except OSError as error:

@@ -49,6 +49,14 @@ class Param:
         return {"value": self.value, "default": self.default, "low": self.low, "high": self.high}
 
 
+def _change(given: dict[str, Any]) -> Change:
+    seq, name, value, step = given["seq"], given["name"], given["value"], given.get("step")
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (seq, 0 if step is None else step))
+    if not whole or not isinstance(name, str) or not isinstance(value, int | float | bool | str):
+        raise ValueError(f"{given} is not a change")
+    return Change(seq, name, value, step)
+
+
 class Steering:
     """`tell` takes events for the server."""
 
@@ -66,10 +74,10 @@ class Steering:
             return
         try:
             listed = json.loads(self._path.read_text())["changes"]
-            changes = [Change(int(e["seq"]), str(e["name"]), e["value"], e.get("step")) for e in listed]
+            changes = [_change(each) for each in listed]
         except FileNotFoundError:
             return
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # it is a file that anybody may have written
             self._tell({"kind": "message", "level": "warning", "text": f"changes can't be read: {error!r}"})
             return
         self._changes = sorted(changes, key=lambda change: (change.step is None, change.step or 0, change.seq))
@@ -98,7 +106,10 @@ class Steering:
             self._applied.add(change.seq)
             # A newer wish holds: an older one, applied later in an earlier attempt, must not undo it.
             self._applied |= {e.seq for e in self._changes if e.name == change.name and e.seq < change.seq}
-            refused = self._carry_out(change, set_total)
+            try:
+                refused = self._carry_out(change, set_total)
+            except Exception as error:  # 10**400 is an integer to JSON
+                refused = f"{change.name} was not changed: {error!r}"
             if not tells:
                 continue
             if refused is not None:

@@ -17,9 +17,9 @@ from whistlestop.domain.reasons import StopReason
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf
 from whistlestop.sdk.forks import open_runs
-from whistlestop.sdk.group import SPENT, Group
+from whistlestop.sdk.group import POISONED, SPENT, Group
 from whistlestop.sdk.interrupts import Interrupts
-from whistlestop.sdk.moment import AnyRules, Fired, NoRules
+from whistlestop.sdk.moment import AnyRules, Fired, Moment, NoRules
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import FINISHED, find_place
 from whistlestop.sdk.saver import Restored, Saver
@@ -66,6 +66,7 @@ class Training:
         self._rules = self._make_rules(stop_when)
         self._steering = Steering(None, self._tell)
         self._late = LateValues(self._point, self._refuse)
+        self._late_watched = LateValues(self._point, self._refuse)  # read at fixed steps: the rules decide by them
         self._watch: Watch | None = None  # over the other ranks of this node
         self._say_bye: Callable[[], None] | None = None  # to other nodes
         self._ending = threading.Event()  # the program is on its way out
@@ -81,16 +82,20 @@ class Training:
         self._iterator: Callable[[], Generator[Step, None, None] | None] = lambda: None  # a weak reference
         self._at = [0]  # index of the step that runs
         self._total: int | None = None
+        self._extended = False  # people have changed it
         self._per_epoch: int | None = None
         self._check_at: float = 0  # the loop looks closer from this step on; -1: at once
+        self._save_time: float = math.inf  # and from this time on
+        self._rules_step: float = math.inf
         self._save_asked = False
         self._finish: tuple[StopReason, str] | None = None
         self._fired: list[Fired] = []  # stop rules
-        self._fresh: dict[str, float] = {}  # values that the stop rules have not seen yet
+        self._fresh: list[dict[str, float]] = []  # values that the stop rules have not seen yet, in their order
         self._latest: dict[str, float] = {}  # the newest of those that they watch
         self._seconds_before = 0.0  # of training, in earlier attempts
         self._loop_began = 0.0
-        self._position = (0, 0)  # epoch and batch, where epochs have no fixed length
+        self._position: tuple[int, int] | None = None  # epoch and batch of a loop over data
+        self._save_files: Mapping[str, Path] = {}  # for the next save that the program has asked for
         self._own_save = -1  # the index of the step in which, or behind which, the program saved by itself
 
     def _wake(self) -> None:
@@ -156,6 +161,8 @@ class Training:
                     stream.flush()
                 except (OSError, ValueError, AttributeError):
                     pass
+            if self._attachment.group is not None:
+                self._attachment.group.leave()
             os._exit(EXIT_RANK_DIED)
 
     def _end(self, error: BaseException | None, *, proven: bool = True) -> None:
@@ -187,7 +194,7 @@ class Training:
         if self.summary:
             self._tell({"kind": "summary", "values": plain_summary(self.summary)})
         self._interrupts.restore()
-        self._let_go_of_ranks(Loop(progress[Word.LOOP]))
+        self._let_go_of_ranks(Loop(progress[Word.LOOP]), error)
         if self._ledger is not None:
             self._ledger.close()
         if self._saver is not None:
@@ -196,14 +203,14 @@ class Training:
         self.__dict__.pop("log", None)
         open_runs.discard(self)
 
-    def _let_go_of_ranks(self, loop: Loop) -> None:
+    def _let_go_of_ranks(self, loop: Loop, error: BaseException | None) -> None:
         """A rank that ends inside its loop ends the others too: they are told by its end, not by words."""
         if self._watch is not None:
             self._watch.close()
         group = self._attachment.group
         if group is None:
             return
-        if loop is not Loop.INSIDE:
+        if loop is not Loop.INSIDE and (loop is not Loop.NONE or error is None):
             group.end(loop if loop is not Loop.NONE else Loop.LEFT)
             if self._say_bye is not None:
                 self._say_bye()
@@ -228,6 +235,7 @@ class Training:
         self._interrupts.restore()
         self._attachment.abandon()
         self._late.forget()
+        self._late_watched.forget()
         self._watch = self._ledger = None
         self.__dict__.pop("log", None)
         self._closed = True
@@ -249,6 +257,8 @@ class Training:
         self._attachment.progress[Word.RESUMED_STEP] = step
         self._attachment.progress[Word.STEP] = step
         self._seconds_before = _number(meta.get("seconds"))
+        if isinstance(latest := meta.get("latest"), Mapping):
+            self._latest = {str(name): _number(value, math.nan) for name, value in latest.items()}
         match meta.get("position"):
             case [int(epoch), int(batch)]:
                 self._position = epoch, batch
@@ -327,27 +337,58 @@ class Training:
 
     def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> Checkpoint | None:
         self._settle_values()
+        self._ask_rules(step)
+        group = self._attachment.group
+        if group is not None and self._rules.poisoned:
+            group.mine[POISONED] = 1
         metrics = self._attachment.metrics.latest() if self._attachment.metrics else {}
         meta = {
-            "epoch": step // self._per_epoch if self._per_epoch else self._position[0],
-            "position": list(self._position),
+            "epoch": self._epoch_of(step),
+            "position": list(self._position) if self._position else None,
             "total": self._total,
             "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
             "seconds": self._training_seconds(),
             "rules": self._rules.state(),
-            "healthy": not self._rules.poisoned,
+            "latest": dict(self._latest),
+            "healthy": not self._rules.poisoned and not (group is not None and group.most(POISONED)),
         }
         if self._ledger is not None:
             meta["spent"] = self._ledger.spent
         return self._open_saver().save(int(step), why=why, meta=meta, files=files)
+
+    def _epoch_of(self, step: int) -> int:
+        if self._per_epoch:
+            return step // self._per_epoch
+        return self._position[0] if self._position else 0
+
+    def _ask_rules(self, step: int) -> bool:
+        """Let the stop rules see what was logged; what fires is in `_fired`. True: one that fires at this very step in
+        every rank."""
+        rules = self._rules
+        if rules.empty:
+            return False
+        seconds = self._training_seconds()
+        if not (self._fresh or step >= self._rules_step or seconds >= rules.next_seconds()):
+            return False
+        exact = False
+        points, self._fresh = self._fresh or [{}], []
+        for values in points:
+            self._latest.update(values)
+            fired = rules.look(Moment(step, seconds, values, dict(self._latest), self._spent(step)))
+            known = {each.reason for each in self._fired}
+            self._fired += [each for each in fired if each.reason not in known]
+            exact = exact or any(each.exact for each in fired)
+        return exact
 
     def _training_seconds(self) -> float:
         return self._seconds_before + (time.monotonic() - self._loop_began if self._loop_began else 0.0)
 
     def _mark_finished(self) -> None:
         place = self._saver.place if self._saver else None
-        if place is None or not place.standalone or not self._attachment.leads:
+        if place is None or self._saver is None or not place.standalone or not self._attachment.leads:
             return
+        if self._saver.saved_step != self._at[0] and self._first_step() != self._at[0]:
+            return  # the last save failed: the next start goes on from the one before
         try:
             (place.store.root / place.phase / FINISHED).touch()
         except OSError as error:
@@ -388,17 +429,28 @@ class Training:
                 self._refuse(name, value)
         if good:
             self._point(step, at, good)
-        if late:
-            self._late.keep(step, at, late)
+        if not late:
+            return
+        watched = self._rules.watches
+        decides = {name: value for name, value in late.items() if watched is None or name in watched}
+        if decides and not self._rules.empty:
+            self._late_watched.keep(step, at, decides)
+            self._wake()
+        if rest := {name: value for name, value in late.items() if name not in decides or self._rules.empty}:
+            self._late.keep(step, at, rest)
+            self._save_time = min(self._save_time, self._late.due_at)
 
     def _point(self, step: int, at: float, values: Mapping[str, float]) -> None:
         self._attachment.points(step, at, values)
         watched = self._rules.watches
-        seen = values if watched is None else {name: value for name, value in values.items() if name in watched}
-        if seen and not self._rules.empty:
-            self._fresh.update(seen)
-            self._latest.update(seen)
-            self._wake()
+        seen = {name: value for name, value in values.items() if watched is None or name in watched}
+        if not seen or self._rules.empty:
+            return
+        if self._fresh and seen.keys().isdisjoint(self._fresh[-1]):
+            self._fresh[-1].update(seen)
+        else:
+            self._fresh.append(seen)
+        self._wake()
 
     def _refuse(self, name: str, value: Any) -> None:
         self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
@@ -406,6 +458,7 @@ class Training:
     def _settle_values(self) -> None:
         try:
             self._late.settle()
+            self._late_watched.settle()
         except Exception as error:
             self._attachment.say(f"metrics can't be read from their device: {error!r}")
 

@@ -3,6 +3,7 @@
 Asking a GPU for one number makes the loop wait for all that it has to do: a training step's worth, at every log call.
 """
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -28,9 +29,18 @@ class LateValues:
         self._kept: list[_Late] = []
 
     def keep(self, step: int, at: float, values: dict[str, Any]) -> None:
-        self._kept.append(_Late(step, at, values))
-        if len(self._kept) >= MOST or at - self._kept[0].at > AGE_SECONDS:
-            self.settle(len(self._kept) // 2)
+        self._kept.append(_Late(step, at, {name: _copy(value) for name, value in values.items()}))
+        if len(self._kept) >= MOST:
+            self.settle(MOST // 2)
+
+    @property
+    def due_at(self) -> float:
+        """When the oldest of them has been kept long enough."""
+        return self._kept[0].at + AGE_SECONDS if self._kept else math.inf
+
+    def settle_old(self, now: float) -> None:
+        """Those that are surely computed by now."""
+        self.settle(sum(late.at <= now - AGE_SECONDS / 2 for late in self._kept))
 
     def settle(self, count: int | None = None) -> None:
         """Turn the oldest `count` of them into points; all by default."""
@@ -51,6 +61,17 @@ class LateValues:
 
     def forget(self) -> None:
         self._kept.clear()
+
+
+def _copy(value: Any) -> Any:
+    """The program may go on adding to it, or give its memory away. Made on the device: nobody waits."""
+    home = type(value).__module__.partition(".")[0]
+    try:
+        if home == "torch":
+            return value.detach().clone()
+        return value.copy() if home in ("jax", "jaxlib") else value
+    except Exception:  # read as it is, later
+        return value
 
 
 def is_plain(value: Any) -> bool:
