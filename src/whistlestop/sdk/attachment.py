@@ -11,7 +11,7 @@ from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
-from whistlestop.sdk.group import Group
+from whistlestop.sdk.group import Group, RanksApart
 from whistlestop.sdk.settings import Settings
 
 
@@ -36,7 +36,8 @@ class Attachment:
         self._said: set[str] = set()
 
     def attach(self, settings: Settings) -> None:
-        """Map the runner's block. If that can't be done: say so once and go on alone. Never raises."""
+        """Map the runner's block. If that can't be done: say so once and go on alone. RanksApart if the ranks can't
+        come together."""
         self.leads = settings.rank == 0
         if settings.channel is None or self.attached:
             self._join(settings)
@@ -75,10 +76,13 @@ class Attachment:
         if world.size < 2:
             return
         try:
-            self.group = group = Group.join(world, settings.channel if self.attached else None)
+            self.group = group = Group.join(world, settings.channel if self.attached else None, name=settings.name)
+        except RanksApart:  # a mistake in how they were started: going on alone would end in a collective that hangs
+            raise
         except Exception as error:
             self.warn(f"rank {world.rank} can't share memory with the other ranks ({error}); it acts by itself")
             return
+        group.say = self.say
         if not self.attached:
             self.front = group.orders
         if world.rank > 0:

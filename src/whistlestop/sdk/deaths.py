@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.group import DIED, Group
+from whistlestop.sdk.pages import gone
+from whistlestop.sdk.processes import lives
 
 _NAMING_SECONDS = 0.5
 _COMING_SECONDS = 0.2  # between two looks for ranks that have not come yet
@@ -34,6 +36,7 @@ class Watch:
         """Nobody is watched any more. Closing twice is not an error."""
         if self._close >= 0:
             close, self._close = self._close, -1
+            os.write(close, b"!")  # a helper that the program has forked may hold the other end open
             os.close(close)
             if threading.current_thread() is not self._thread:
                 self._thread.join(1.0)
@@ -49,7 +52,7 @@ class Watch:
                 if self._closing in ready:
                     return
                 for handle, (rank, process) in list(known.items()):
-                    if handle in ready or (handle < 0 and not _lives(process)):
+                    if handle in ready or (handle < 0 and not lives(process)):
                         del known[handle]
                         if handle >= 0:
                             waiting.unregister(handle)
@@ -78,6 +81,10 @@ class Watch:
             try:
                 handle = os.pidfd_open(process)
             except OSError:
+                handle = -1
+            if handle < 0 or gone(page):  # its number may be somebody else's by now
+                if handle >= 0:
+                    os.close(handle)
                 self._judge(rank, process)
                 continue
             known[handle] = rank, process
@@ -101,13 +108,3 @@ def _patience(missing: bool, known: dict[int, tuple[int, int]]) -> float | None:
     if missing:
         return _COMING_SECONDS * 1000
     return _OTHER_SYSTEMS_SECONDS * 1000 if any(handle < 0 for handle in known) else None
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -10,6 +10,7 @@ import os
 import queue
 import secrets
 import socket
+import struct
 import sys
 import threading
 import time
@@ -18,53 +19,84 @@ from typing import Any
 
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.attachment import Attachment
-from whistlestop.sdk.group import DIED, PATIENCE_SECONDS, Group, RanksApart
+from whistlestop.sdk.group import DIED, FRONT_ENDED, PATIENCE_SECONDS, Group, RanksApart
+from whistlestop.sdk.pages import DONE, OUT, gone
 from whistlestop.sdk.settings import Settings
 
 ENV_KEY = "WHISTLE_AGREE_KEY"
 _STORE_KEY = "whistlestop/agree"
 _RETRY_SECONDS = 0.2
+_SAY_SECONDS = 10.0
+_HELLO_SECONDS = 10.0  # for a stranger to say who it is, and for rank 0 to answer
+_ANSWER_SECONDS = 30.0  # then a node that does not answer is lost
+_LEAVE_SECONDS = 30.0  # for the other ranks of a node to come to their end; longer while they save
+_CLOSE_SECONDS = 5.0
+_LONGEST_LINE = 1 << 16
 
 
 Lost = Callable[[int, str], None]  # a rank that is gone for us, and how to name it
 
 
 def meet(group: Group, settings: Settings, attachment: Attachment, lost: Lost) -> Callable[[], None] | None:
-    """Bring the nodes together; gives what ends it in good order. Failing is said aloud: the ranks of a node still
-    agree."""
+    """Bring the nodes together; gives what ends it in good order. RanksApart in words if they can't."""
     try:
-        address, key = _meeting(group, settings)
-        if group.world.rank > 0:
-            attachment.ask_front = lambda word: _ask(address, key, word)
         if group.world.rank == 0:
-            board = _Switchboard(group, attachment, lost, address, key)
-            group.nodes = list(board.wait(group.world.nodes - 1))
-            return board.close
+            return _listen(group, settings, attachment, lost)
+        address, key = _meeting(group, settings)
+        attachment.ask_front = lambda word: _ask(group, address, key, word)
         if group.world.local_rank == 0:
             return _Outpost(group, lost, address, key).close
+    except RanksApart:
+        raise
     except Exception as error:
-        attachment.warn(f"the ranks of other nodes can't be reached ({error}); ranks stop together only on this node")
+        raise RanksApart(f"the ranks of other nodes can't be reached: {error!r}") from error
     return None
+
+
+def _listen(group: Group, settings: Settings, attachment: Attachment, lost: Lost) -> Callable[[], None]:
+    if settings.agree is not None:
+        address, key = _given(settings.agree)
+        board = _Switchboard(group, attachment, lost, address, key)
+    else:
+        host, key = os.environ.get("MASTER_ADDR") or socket.gethostname(), secrets.token_hex(16)
+        store = _store()
+        board = _Switchboard(group, attachment, lost, (host, 0), key)
+        store.set(f"{_STORE_KEY}/{group.tag}", json.dumps([host, board.port, key]))
+    try:
+        group.nodes = list(board.wait(group.world.nodes - 1))
+    except BaseException:
+        board.close()
+        raise
+    return board.close
 
 
 def _meeting(group: Group, settings: Settings) -> tuple[tuple[str, int], str]:
     """Where rank 0 listens, and the key. From the environment, or through the store of torch.distributed."""
     if settings.agree is not None:
-        host, _, port = settings.agree.rpartition(":")
-        return (host, int(port)), os.environ.get(ENV_KEY, "")
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_initialized():
-        raise RanksApart("set WHISTLE_AGREE=host:port, or call init_process_group() before whistlestop.run()")
-    store = distributed.distributed_c10d._get_default_store()
-    if group.world.rank == 0:
-        host = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        with socket.create_server((host, 0)) as probe:  # a free port; taken again at once
-            port = probe.getsockname()[1]
-        key = secrets.token_hex(16)
-        store.set(_STORE_KEY, json.dumps([host, port, key]))
-        return (host, port), key
-    host, port, key = json.loads(store.get(_STORE_KEY))
+        return _given(settings.agree)
+    host, port, key = json.loads(_store().get(f"{_STORE_KEY}/{group.tag}"))
     return (host, port), key
+
+
+def _given(agree: str) -> tuple[tuple[str, int], str]:
+    host, _, port = agree.rpartition(":")
+    if not host or not port.isdecimal():
+        raise RanksApart(f"WHISTLE_AGREE={agree}: expected host:port, an address of rank 0's host")
+    key = os.environ.get(ENV_KEY, "")
+    if not key:
+        raise RanksApart(f"WHISTLE_AGREE is set and {ENV_KEY} is not: anybody who reaches {agree} could stop this "
+                         "training. Set it to the same secret for every rank")  # fmt: skip
+    return (host.strip("[]"), int(port)), key
+
+
+def _store() -> Any:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise RanksApart(
+            "the ranks of this training are on several nodes, and don't know where to meet: set "
+            f"WHISTLE_AGREE=host:port and {ENV_KEY}, or call init_process_group() before whistlestop.run()"
+        )
+    return distributed.distributed_c10d._get_default_store()
 
 
 class _Line:
@@ -72,33 +104,55 @@ class _Line:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(connection)
         self._connection = connection
         self._file = connection.makefile("rb")
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self) -> dict[str, Any] | None:
-        """None: the other side is gone."""
+    def receive(self, within: float | None = None) -> dict[str, Any] | None:
+        """None: the other side is gone, or talks about something else."""
         try:
-            line = self._file.readline(1 << 16)
+            self._connection.settimeout(within)
+            line = self._file.readline(_LONGEST_LINE)
+            self._connection.settimeout(None)
             message = json.loads(line) if line else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return message if isinstance(message, dict) else None
 
+    def cut(self, how: int = socket.SHUT_RDWR) -> None:
+        """Nothing comes or goes any more: whoever waits for it wakes up."""
+        try:
+            self._connection.shutdown(how)
+        except OSError:
+            pass
+
     def close(self) -> None:
+        self.cut()
         self._file.close()
         self._connection.close()
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """A host without power says nothing: after a minute its connection ends."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60000)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if sys.platform == "linux":
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_ANSWER_SECONDS), 0))
 
 
 class _Remote:
     """Another node, as rank 0 sees it."""
 
-    def __init__(self, line: _Line, node: int, first_rank: int, lost: Lost) -> None:
+    def __init__(self, line: _Line, node: int, first_rank: int, group: Group, lost: Lost) -> None:
         self.node = node
         self._first_rank = first_rank
         self._line = line
+        self._group = group
         self._lost = lost
         self._turn = threading.Lock()
         self._answers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -110,28 +164,38 @@ class _Remote:
             if "bye" in message:
                 self._gone = True
                 break
-            self._answers.put(int(message.get("value", 0)))
+            value = message.get("value")
+            self._answers.put(value if isinstance(value, int) else 0)
+        expected, self._gone = self._gone, True
+        if not expected and not self._group.decided[DIED]:
+            self._group.decided[DIED] = self._first_rank + 1  # whoever waits for that node need not any more
         self._answers.put(None)
-        if not self._gone:
-            self._gone = True
+        self._line.close()
+        if not expected:
             self._lost(self._first_rank, f"node {self.node}, with rank {self._first_rank} and those after it,")
 
     def decide(self, words: Mapping[int, int]) -> int:
         return self._request({"words": [[int(word), value] for word, value in words.items()]}, 0)
 
     def least(self, word: int) -> int:
-        return self._request({"least": int(word)}, 1 << 62)
+        return self._request({"least": int(word)}, DONE)
 
     def most(self, word: int) -> int:
         return self._request({"most": int(word)}, 0)
 
-    def close(self) -> None:
+    def say_bye(self) -> None:
+        """The other side closes then, and `listen` ends."""
+        if self._gone:
+            return
         self._gone = True
         try:
             self._line.send({"bye": True})
-        except OSError:
+        except (OSError, ValueError):
             pass
-        self._line.close()
+        self._line.cut(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        self._line.cut()
 
     def _request(self, message: Mapping[str, Any], without: int) -> int:
         """`without`: what counts for a node whose ranks have all come to their end."""
@@ -140,9 +204,10 @@ class _Remote:
                 return without
             try:
                 self._line.send(message)
-            except OSError:
+                answer = self._answers.get(timeout=_ANSWER_SECONDS)
+            except (OSError, ValueError, queue.Empty):
+                self._line.cut()  # `listen` sees that, and says that the node is lost
                 return without
-            answer = self._answers.get()
         return without if answer is None else answer
 
 
@@ -153,44 +218,103 @@ class _Switchboard:
         self._group = group
         self._attachment = attachment
         self._lost = lost
-        self._key = key
+        self._key = key.encode()
         self._nodes: dict[int, _Remote] = {}
-        self._listening = socket.create_server(address)
-        threading.Thread(target=self._run, name="whistlestop-nodes", daemon=True).start()
+        self._lines: set[_Line] = set()  # of those that have not said who they are
+        self._taking = threading.Lock()
+        self._closed = False
+        self._threads: set[threading.Thread] = set()
+        try:
+            self._listening = socket.create_server(address)
+        except OSError as error:
+            raise RanksApart(f"rank 0 can't listen at {address[0]}:{address[1]}: {error}") from error
+        self.port: int = self._listening.getsockname()[1]
+        self._start(self._run)
 
     def wait(self, count: int) -> list[_Remote]:
-        self._group.wait(lambda: len(self._nodes) >= count, f"{count} other nodes")
+        what = f"{count} other nodes to connect to port {self.port}"
+        self._group.wait(lambda: len(self._nodes) >= count, what, whom=list)
         return list(self._nodes.values())
 
     def close(self) -> None:
+        with self._taking:
+            self._closed = True
+            nodes, strangers = list(self._nodes.values()), list(self._lines)
         try:
             self._listening.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
         self._listening.close()
-        for node in self._nodes.values():
-            node.close()
+        for node in nodes:
+            node.say_bye()
+        for line in strangers:
+            line.cut()
+        until = time.monotonic() + _CLOSE_SECONDS
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+        for node in nodes:
+            node.cut()
+
+    def _start(self, target: Callable[..., None], *given: Any) -> None:
+        def run() -> None:
+            try:
+                target(*given)
+            finally:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="whistlestop-nodes", daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def _run(self) -> None:
         while True:
             try:
                 connection, _ = self._listening.accept()
             except OSError:
-                return
-            threading.Thread(target=self._take, args=(_Line(connection),), daemon=True).start()
+                if self._closed or self._listening.fileno() < 0:
+                    return
+                time.sleep(_RETRY_SECONDS)  # too many files open: it may pass
+                continue
+            try:
+                self._start(self._take, _Line(connection))
+            except Exception:  # gone again, or no thread to be had: it will try again
+                connection.close()
 
     def _take(self, line: _Line) -> None:
-        first = line.receive() or {}
-        if not hmac.compare_digest(str(first.get("key", "")), self._key):
+        with self._taking:
+            self._lines.add(line)
+        first = line.receive(_HELLO_SECONDS) or {}
+        remote = None
+        try:
+            shown = str(first.get("key", "")).encode(errors="replace")
+            if hmac.compare_digest(shown, self._key) and first.get("run") == self._group.tag:
+                remote = self._welcome(line, first)
+        except (OSError, ValueError, TypeError):
+            pass
+        with self._taking:
+            self._lines.discard(line)
+        if remote is None:
             line.close()
-        elif "ask" in first:
+        else:
+            remote.listen()
+
+    def _welcome(self, line: _Line, first: Mapping[str, Any]) -> _Remote | None:
+        if "ask" in first:
             if first["ask"] in (Word.RANKS_INTERRUPTED, Word.RANKS_FINISH):
                 self._attachment.front[first["ask"]] = 1
-            line.close()
-        elif "node" in first:
-            remote = _Remote(line, int(first["node"]), int(first.get("rank", 0)), self._lost)
+            line.send({"welcome": True})
+            return None
+        remote = _Remote(line, int(first["node"]), int(first["rank"]), self._group, self._lost)
+        with self._taking:
+            if self._closed:
+                return None
+            if remote.node in self._nodes or not 0 < remote.node < self._group.world.nodes:
+                line.send({"refused": f"rank {first['rank']} says it is on node {remote.node}; there are "
+                                      f"{self._group.world.nodes}, each with a number of its own from 0"})  # fmt: skip
+                return None
+            line.send({"welcome": True})
             self._nodes[remote.node] = remote
-            remote.listen()
+        return remote
 
 
 class _Outpost:
@@ -200,51 +324,88 @@ class _Outpost:
         self._group = group
         self._lost = lost
         self._closing = False
-        self._line = _connect(address)
-        self._line.send({"key": key, "node": group.world.node, "rank": group.world.rank})
-        threading.Thread(target=self._run, name="whistlestop-node", daemon=True).start()
+        self._line = _connect(group, address, {"key": key, "node": group.world.node, "rank": group.world.rank})
+        self._thread = threading.Thread(target=self._run, name="whistlestop-node", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        """Goodbye for the whole node: not while another of its ranks still has to be asked."""
+        self._wait_for_others()
         self._closing = True
         try:
             self._line.send({"bye": True})
-        except OSError:
+        except (OSError, ValueError):
             pass
-        self._line.close()
+        self._line.cut(socket.SHUT_WR)
+        self._thread.join(_CLOSE_SECONDS)  # until rank 0 has closed its side: else our goodbye may be lost
+        self._line.cut()
+
+    def _wait_for_others(self) -> None:
+        begun = time.monotonic()
+        until = begun + _LEAVE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < min(until, begun + PATIENCE_SECONDS):
+            others = [page for _, page in self._group.peers() if page[Word.PID] and page[Word.ACK_SEQ] < DONE]
+            others = [page for page in others if not page[OUT] and not gone(page)]
+            if not others:
+                return
+            if any(page[Word.SAVING] for page in others):
+                until = time.monotonic() + _LEAVE_SECONDS
+            time.sleep(0.01)
 
     def _run(self) -> None:
+        group = self._group
         while (message := self._line.receive()) is not None:
             if "bye" in message:
-                return
-            if "words" in message:
-                value = self._group.write({int(word): int(value) for word, value in message["words"]})
-            elif "least" in message:
-                value = self._group.least(int(message["least"]))
-            else:
-                value = self._group.most(int(message.get("most", Word.STEP)))
-            try:
-                self._line.send({"value": value})
-            except OSError:
+                self._closing = True
+                group.decided[FRONT_ENDED] = 1
                 break
-        if not self._closing and not Group.ended(self._group.mine):
-            self._group.decided[DIED] = 1  # the others of this node wait for rank 0 too
-            self._lost(0, "rank 0, or the way to its node,")
+            try:
+                self._line.send({"value": self._answer(message)})
+            except (OSError, ValueError, TypeError, IndexError):
+                break
+        self._line.close()
+        if not self._closing:
+            if not group.decided[DIED]:
+                group.decided[DIED] = 1  # the others of this node wait for rank 0 too
+            if not Group.ended(group.mine):
+                self._lost(0, "rank 0, or the way to its node,")
+
+    def _answer(self, message: Mapping[str, Any]) -> int:
+        if "words" in message:
+            return self._group.write({int(word): int(value) for word, value in message["words"]})
+        if "least" in message:
+            return self._group.least(int(message["least"]))
+        return self._group.most(int(message["most"]))
 
 
-def _ask(address: tuple[str, int], key: str, word: int) -> None:
-    line = _connect(address)
-    line.send({"key": key, "ask": int(word)})
-    line.close()
+def _ask(group: Group, address: tuple[str, int], key: str, word: int) -> None:
+    """In the loop, once: it must not wait for long."""
+    _connect(group, address, {"key": key, "ask": int(word)}, patience=_HELLO_SECONDS).close()
 
 
-def _connect(address: tuple[str, int]) -> _Line:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _connect(
+    group: Group, address: tuple[str, int], hello: Mapping[str, Any], *, patience: float = PATIENCE_SECONDS
+) -> _Line:
+    begun = time.monotonic()
+    where = f"rank 0 at {address[0]}:{address[1]}"
+    why, said = "", False
     while True:
         try:
-            connection = socket.create_connection(address, timeout=PATIENCE_SECONDS)
-            connection.settimeout(None)
-            return _Line(connection)
+            line = _Line(socket.create_connection(address, timeout=min(patience, _ANSWER_SECONDS)))
+            line.send({**hello, "run": group.tag})
+            answer = line.receive(_HELLO_SECONDS) or {}
+            if "welcome" in answer:
+                return line
+            line.close()
+            if "refused" in answer:
+                raise RanksApart(f"{where} does not take this node in: {answer['refused']}")
+            why = f"it does not take us in: is {ENV_KEY} the same everywhere, and the run's name?"
         except OSError as error:
-            if time.monotonic() > deadline:
-                raise RanksApart(f"rank 0 does not answer at {address[0]}:{address[1]}: {error}") from error
-            time.sleep(_RETRY_SECONDS)
+            why = str(error)
+        waited = time.monotonic() - begun
+        if waited > patience:
+            raise RanksApart(f"{where} does not answer: {why}")
+        if waited > _SAY_SECONDS and not said:
+            said = True
+            group.say(f"rank {group.world.rank} has waited {waited:.0f} s for {where}: {why}")
+        time.sleep(_RETRY_SECONDS)

@@ -98,7 +98,7 @@ def _given(settings: Settings, store: CheckpointStore) -> Place:
         own = [each.attempt_number for each in stored if each.attempt_id == attempt_id]
         number = own[0] if own else max((each.attempt_number for each in stored), default=0) + 1
     start = _load(store, settings.restore) if settings.restore else None
-    newest = next((each for each in stored if each.attempt_id == attempt_id), None)
+    newest = next((each for each in stored if each.attempt_id == attempt_id and each.healthy), None)
     if newest is not None and (start is None or newest.step > start.step):
         start = _verified(store, newest)
     return Place(store, phase, attempt_id, number, start)
