@@ -26,6 +26,9 @@ soak: $(VENV)/.dev-ready
 	$(BIN)/python -m whistlestop.testing.kill_drill --rounds 300
 	WHISTLE_CONTAINMENT=walk $(BIN)/python -m whistlestop.testing.kill_drill --rounds 200
 	$(BIN)/python -m whistlestop.testing.restart_drill --rounds 100
+	$(BIN)/python -m whistlestop.testing.stop_drill --stops 500
+	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 50 --preemptions 50
+	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 20 --preemptions 20 --nodes 2
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .schemathesis .import_linter_cache
