@@ -2,9 +2,13 @@
 
 import importlib.util
 import os
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +17,14 @@ import pytest
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Loop, Word
-from whistlestop.sdk.group import Group
+from whistlestop.sdk import group as groups
+from whistlestop.sdk.group import CONFIRMED, DIED, PROPOSED, STAGED, Group, RanksApart
+from whistlestop.sdk.place import find_place
+from whistlestop.sdk.processes import lives
+from whistlestop.sdk.settings import Settings
 from whistlestop.sdk.world import World, find_world
 from whistlestop.testing.missing import missing
+from whistlestop.testing.wait import until
 
 HEADER = """
 import os, sys, random, time
@@ -193,7 +202,14 @@ def test_ranks_without_lockstep_and_without_a_runner_stop_at_the_same_step(tmp_p
     newest = CheckpointStore(tmp_path / "kept").list("run-001")[0]
     assert newest.step == ends[0]
     assert {f"ranks/{rank}/parts/rng.pickle" for rank in range(3)} <= set(newest.files)
-    assert not list(Path("/dev/shm").glob(f"whistle-{os.getpid()}-*"))
+    assert left_over() == BEFORE
+
+
+def left_over() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("whistle-*")}
+
+
+BEFORE = left_over()
 
 
 def test_a_rank_that_is_not_the_first_can_ask_for_the_end(tmp_path: Path) -> None:
@@ -224,6 +240,307 @@ with whistlestop.run("free", checkpoints={str(tmp_path / "kept")!r}) as run:
     assert "and here there are 1" in done.stderr
     done = subprocess.run([sys.executable, "-c", script], env=alone, capture_output=True, text=True, timeout=60)
     assert "rng was saved by each of 3 ranks" in done.stderr, done
+
+
+# What goes wrong at the beginning and at the end: real processes, without a runner and without lockstep.
+
+BODY = """
+import os, signal, sys, time
+from pathlib import Path
+import whistlestop
+from whistlestop.testing.wait import until
+rank, root = int(os.environ["RANK"]), Path(os.environ["ROOT"])
+def train(steps, **more):
+    with whistlestop.run(os.environ.get("NAME", "body"), checkpoints=root / "kept", **more) as run:
+        run.track(rng=True)
+        for step in run.steps(steps):
+            yield run, int(step)
+def here(name):
+    return (root / name).exists()
+def mark(name):
+    (root / name).touch()
+"""
+
+
+class Started:
+    """Ranks of this script, all of them children of this process unless `shell` says otherwise."""
+
+    def __init__(self, root: Path, script: str, ranks: tuple[int, ...] = (0, 1), *, shell: bool = False, **env: str):
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WHISTLE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_"))
+        }
+        file = root / "body.py"
+        file.write_text(BODY + textwrap.dedent(script))
+        command = [sys.executable, str(file)]
+        if shell:
+            command = ["bash", "-c", f"{sys.executable} {file}; exit $?"]
+        shared = {**clean, "WORLD_SIZE": "2", "ROOT": str(root), **env}
+        self.ranks = {
+            rank: subprocess.Popen(
+                command,
+                env={**shared, "RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in ranks
+        }
+
+    def end(self, within: float = 30) -> tuple[list[int], str]:
+        said = []
+        try:
+            for process in self.ranks.values():
+                out, err = process.communicate(timeout=within)
+                said.append(out + err)
+        finally:
+            for process in self.ranks.values():
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate()
+        return [process.returncode for process in self.ranks.values()], "".join(said)
+
+
+def test_two_trainings_one_after_another_in_the_same_ranks_don_t_see_each_other(tmp_path: Path) -> None:
+    codes, said = Started(
+        tmp_path,
+        """
+        for run, step in train(20):
+            time.sleep(0.002 if rank else 0.02)  # rank 1 is at its second one while rank 0 is at its first
+        seen = [step for run, step in train(5)]
+        print(rank, seen)
+        """,
+    ).end()
+    assert codes == [0, 0], said
+    assert "0 [0, 1, 2, 3, 4]" in said
+    assert "1 [0, 1, 2, 3, 4]" in said
+    assert left_over() == BEFORE
+
+
+FOREVER = """
+for run, step in train(int(os.environ.get("STEPS", "1000000"))):
+    mark(f"in-{rank}")
+    time.sleep(0.005)
+print("good end")
+"""
+
+
+def test_what_a_killed_training_leaves_does_not_poison_the_next_start(tmp_path: Path) -> None:
+    for killed in ((0, 1), (1,), (0,)):
+        started = Started(tmp_path, FOREVER)
+        until(lambda: (tmp_path / "in-0").exists() and (tmp_path / "in-1").exists())
+        for rank in killed:
+            started.ranks[rank].kill()
+        codes, said = started.end()
+        assert [codes[rank] for rank in killed] == [-9] * len(killed), said
+        for name in ("in-0", "in-1"):
+            (tmp_path / name).unlink()
+    codes, said = Started(tmp_path, FOREVER, STEPS="20").end()
+    assert codes == [0, 0], said
+    assert said.count("good end") == 2
+    assert left_over() == BEFORE
+
+
+def test_a_rank_of_the_next_start_does_not_join_those_that_were_killed(tmp_path: Path) -> None:
+    """Rank 1 had not come when rank 0 was killed: its page is free in the old file."""
+    first = Started(tmp_path, FOREVER, (0,))
+    until(lambda: (tmp_path / "in-0").exists())
+    first.ranks[0].kill()
+    first.end()
+    second = Started(tmp_path, FOREVER, (1,), STEPS="20")
+    third = Started(tmp_path, FOREVER, (0,), STEPS="20")
+    ends = [second.end(), third.end()]
+    assert [codes for codes, _ in ends] == [[0], [0]], ends
+    assert left_over() == BEFORE
+
+
+def test_a_rank_that_comes_late_learns_that_another_has_died(tmp_path: Path) -> None:
+    codes, said = Started(
+        tmp_path,
+        """
+        if rank == 1:
+            until(lambda: here("killed"))
+        for run, step in train(1000):
+            if rank == 0:
+                mark("killed")
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.01)
+        """,
+    ).end()
+    assert codes[0] == -9, said
+    assert codes[1] not in (0, -9), said
+    assert "rank 0 (process" in said
+    assert left_over() == BEFORE
+
+
+def test_the_file_of_a_launcher_that_is_dead_is_swept_by_the_next_start(tmp_path: Path) -> None:
+    script = tmp_path / "launcher.py"
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env={**os.environ, 'RANK': str(rank)}) "
+        "for rank in (0, 1)]\n"
+        "print(*[each.pid for each in ranks], flush=True)\n"
+        "[each.wait() for each in ranks]\n"
+    )
+    (tmp_path / "body.py").write_text(BODY + FOREVER)
+    launcher = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "body.py")],
+        env={**os.environ, "WORLD_SIZE": "2", "ROOT": str(tmp_path), "MASTER_PORT": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert launcher.stdout is not None
+    ranks = [int(each) for each in launcher.stdout.readline().split()]
+    until(lambda: (tmp_path / "in-0").exists() and (tmp_path / "in-1").exists())
+    for process in (launcher.pid, *ranks):
+        os.kill(process, signal.SIGKILL)
+    launcher.communicate()
+    until(lambda: not any(lives(process) for process in ranks))
+    assert len(left_over() - BEFORE) == 1
+    (tmp_path / "next").mkdir()
+    codes, said = Started(tmp_path / "next", FOREVER, STEPS="5").end()
+    assert codes == [0, 0], said
+    assert left_over() == BEFORE
+
+
+def test_ranks_under_shells_of_their_own_find_each_other(tmp_path: Path) -> None:
+    codes, said = Started(tmp_path, FOREVER, shell=True, STEPS="20", MASTER_PORT=str(os.getpid())).end()
+    assert codes == [0, 0], said
+
+
+def test_two_trainings_at_the_same_time_with_one_name_are_refused_in_words(tmp_path: Path) -> None:
+    first = Started(tmp_path, FOREVER, STEPS="200")
+    until(lambda: (tmp_path / "in-0").exists() and (tmp_path / "in-1").exists())
+    codes, said = Started(tmp_path, FOREVER).end()
+    assert codes == [1, 1]
+    assert "of this training is process" in said
+    (tmp_path / "other").mkdir()
+    codes, said = Started(tmp_path / "other", FOREVER, STEPS="5", NAME="other").end()
+    assert codes == [0, 0], said
+    codes, said = first.end()
+    assert codes == [0, 0], said
+
+
+def test_a_rank_that_comes_when_rank_0_is_done_still_learns_where_to_start(tmp_path: Path) -> None:
+    codes, said = Started(
+        tmp_path,
+        """
+        if rank == 1:
+            until(lambda: here("done"))
+        with whistlestop.run("late", checkpoints=root / "kept") as run:
+            run.track(state={})
+            print(list(run.steps(3)))
+        if rank == 0:
+            mark("done")
+        """,
+    ).end()
+    assert codes == [0, 0], said
+    assert said.count("[0, 1, 2]") == 2, said
+    assert left_over() == BEFORE
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_fails_before_its_loop_frees_those_that_wait_for_it(tmp_path: Path, failing: int) -> None:
+    begun = time.monotonic()
+    codes, said = Started(
+        tmp_path,
+        f"""
+        with whistlestop.run("failing", checkpoints=root / "kept", every="3 steps") as run:
+            run.track(rng=True)
+            if rank == {failing}:
+                raise ValueError("no data")
+            for step in run.steps(1000):
+                time.sleep(0.01)
+        """,
+    ).end()
+    assert time.monotonic() - begun < 20
+    assert codes[failing] == 1, said
+    assert codes[1 - failing] not in (0, -9), said
+    assert f"rank {failing}" in said
+    assert left_over() == BEFORE
+
+
+def test_a_rank_whose_helper_lives_on_ends_at_once(tmp_path: Path) -> None:
+    codes, said = Started(
+        tmp_path,
+        """
+        helper = 0
+        for run, step in train(5):
+            if step == 0 and (helper := os.fork()) == 0:
+                signal.pause()
+            begun = time.monotonic()
+        print("ended after", time.monotonic() - begun)
+        os.kill(helper, signal.SIGKILL)
+        os.waitpid(helper, 0)
+        """,
+    ).end()
+    assert codes == [0, 0], said
+    took = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("ended after")]
+    assert len(took) == 2
+    assert max(took) < 0.9, said
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ranks_of_very_different_speed_stop_at_the_same_step(tmp_path: Path, seed: int) -> None:
+    codes, said = Started(
+        tmp_path,
+        f"""
+        done = 0
+        for run, step in train(None):
+            time.sleep(0.0001 if rank else 0.001)
+            done = step + 1
+            if rank == 1 and done == {500 + 137 * seed}:
+                run.finish("enough")
+        print("done", done)
+        """,
+    ).end()
+    assert codes == [0, 0], said
+    ends = {line for line in said.splitlines() if line.startswith("done")}
+    assert len(ends) == 1, said
+
+
+def test_ranks_that_were_not_told_who_shares_their_node_say_what_to_set(tmp_path: Path) -> None:
+    codes, said = Started(tmp_path, FOREVER, (1,), LOCAL_RANK="0").end()
+    assert codes == [1]
+    assert "set LOCAL_WORLD_SIZE" in said
+    codes, said = Started(tmp_path, FOREVER, (1,), MASTER_ADDR="192.0.2.1", MASTER_PORT="1").end()
+    assert codes == [1]
+    assert "meet at 192.0.2.1, which is another machine" in said
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
+def test_a_node_that_is_stopped_is_lost_for_rank_0(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    env = {"LOCAL_WORLD_SIZE": "1", "WHISTLE_AGREE": f"127.0.0.1:{port}", "WHISTLE_AGREE_KEY": "secret"}
+    started = Started(
+        tmp_path,
+        "from whistlestop.sdk import nodes\nnodes._ANSWER_SECONDS = 1.0\n" + FOREVER,
+        **env,
+    )
+    until(lambda: (tmp_path / "in-0").exists() and (tmp_path / "in-1").exists())
+    started.ranks[1].send_signal(signal.SIGSTOP)
+    started.ranks[0].terminate()
+    try:
+        until(lambda: started.ranks[0].poll() is not None, within=20)
+    finally:
+        started.ranks[1].send_signal(signal.SIGCONT)
+        codes, said = started.end()
+    assert codes == [76, 76], said
+    assert "node 1, with rank 1 and those after it, has died" in said
+    assert left_over() == BEFORE
+
+
+def test_an_unhealthy_checkpoint_of_this_attempt_is_not_gone_on_from(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    for step, healthy in ((5, True), (9, False)):
+        store.begin("train", step, 1, "a-1").commit({"healthy": healthy})
+    env = {"WHISTLE_CHECKPOINTS": str(tmp_path), "WHISTLE_PHASE": "train", "WHISTLE_ATTEMPT": "a-1"}
+    place = find_place(Settings.read("place", env), checkpoints=None, resume="auto")
+    assert place.start is not None
+    assert place.start.step == 5
 
 
 # The agreement itself, rank by rank in one process.
@@ -269,6 +586,87 @@ def test_the_next_decision_waits_until_all_have_acted_on_the_last(three: list[Gr
     assert first.all_acknowledged()
 
 
+def test_a_rank_that_comes_to_a_proposed_step_waits_until_it_is_confirmed_or_moved(three: list[Group]) -> None:
+    second = three[1]
+    page = second.decided
+    at(second, 10)
+    assert not second.due(10)
+    answers: list[bool] = []
+    page[PROPOSED], page[Word.STOP_AT_STEP], page[Word.STOP_SEQ] = 1, 10, 1
+    assert not second.due(9)
+    waiting = threading.Thread(target=lambda: answers.append(second.due(10)))
+    waiting.start()
+    until(lambda: second.reach() == 10)  # it is held there: step 10 itself may be confirmed
+    assert answers == []
+    page[Word.STOP_AT_STEP] = 12
+    waiting.join(5)
+    assert answers == [False]
+    page[CONFIRMED] = 1
+    assert second.due(12)
+    assert second.reach() == 11
+
+
+def test_the_death_of_rank_0_ends_the_wait_for_what_it_has_proposed(three: list[Group]) -> None:
+    page = three[0].decided
+    page[PROPOSED], page[Word.STOP_AT_STEP], page[DIED] = 1, 1, 1
+    assert not three[1].due(1)
+
+
+def test_ranks_that_run_free_all_act_at_the_decided_step(three: list[Group]) -> None:
+    """Far faster than the time that rank 0 waits before its second look."""
+    ends: dict[int, int] = {}
+
+    def run_free(group: Group) -> None:
+        step = 0
+        while not group.due(step):
+            step += 1
+            at(group, step)
+        ends[group.world.rank] = step
+
+    running = [threading.Thread(target=run_free, args=(group,)) for group in three[1:]]
+    for each in running:
+        each.start()
+    until(lambda: three[0].furthest() > 50)
+    decided = three[0].decide(3, {Word.STOP_LEVEL: 1})
+    for each in running:
+        each.join(20)
+    assert ends == {1: decided, 2: decided}
+
+
+def test_who_waits_for_long_says_for_whom(three: list[Group], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = three
+    said: list[str] = []
+    first.say = said.append
+    monkeypatch.setattr(groups, "_SAY_SECONDS", 0.01)
+    monkeypatch.setattr(groups, "PATIENCE_SECONDS", 0.1)
+    first.mine[STAGED] = second.mine[STAGED] = 1
+    with pytest.raises(RanksApart, match=r"rank 2 is not so far"):
+        first.wait_for_all(STAGED, 1, "all ranks to save step 7")
+    assert said == ["rank 0 has waited 0 s for all ranks to save step 7 (rank 2 is not so far)"]
+    third.end(Loop.FINISHED)
+    with pytest.raises(RanksApart, match="rank 2 has come to its end, and rank 0 waits for all ranks to save step 8"):
+        first.wait_for_all(STAGED, 1, "all ranks to save step 8")
+
+
+def test_a_rank_that_never_comes_is_not_waited_for_when_its_launcher_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group.join(World(1, 2, 1, 2), tmp_path)
+    monkeypatch.setattr(groups, "_ORPHAN_SECONDS", 0.05)
+    monkeypatch.setattr("os.getppid", lambda: 1 << 30)
+    with pytest.raises(RanksApart, match=r"whoever started rank 1 is gone .rank 0 has not come"):
+        group.wait(lambda: False, "rank 0")
+
+
+def test_the_last_one_out_takes_the_file_away(three: list[Group]) -> None:
+    first, second, third = three
+    first.leave()
+    second.leave()
+    assert first.path.exists()
+    third.leave()
+    assert not first.path.exists()
+
+
 def test_who_somebody_else_made_the_memory_for_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 12345)
     with pytest.raises(Exception, match="belongs to somebody else"):
@@ -287,10 +685,49 @@ def test_who_somebody_else_made_the_memory_for_is_not_trusted(tmp_path: Path, mo
             World(2, 3, 2, 3, 0),
         ),
         ({"TF_CONFIG": "no JSON"}, World()),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, World(1, 2, 1, 2, 0)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, World(1, 2, 0, 1, 1)),  # and `unknown`
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1",
+             "SLURM_NODEID": "1", "SLURM_NTASKS_PER_NODE": "2"},
+            World(3, 4, 1, 2, 1),
+        ),
+        (
+            {"MASTER_ADDR": "a", "SLURM_PROCID": "4", "SLURM_NTASKS": "5", "SLURM_LOCALID": "0", "SLURM_NODEID": "2",
+             "SLURM_TASKS_PER_NODE": "2(x2),1"},
+            World(4, 5, 0, 1, 2, 3),
+        ),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, World()),  # perhaps two trainings
+        ({"MASTER_ADDR": "a", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, World()),
+        (  # started by hand, from a batch script
+            {"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0",
+             "SLURM_NODEID": "0", "SLURM_NTASKS_PER_NODE": "1"},
+            World(1, 2, 1, 2, 0),
+        ),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4",
+             "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+            World(3, 4, 1, 2, 1),
+        ),
+        (
+            {"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:1"]}, '
+                          '"task": {"type": "worker", "index": 1}}'},
+            World(2, 3, 0, 1, 1, 2),
+        ),
     ],
 )  # fmt: skip
 def test_the_launcher_says_who_is_who(env: dict[str, str], world: World) -> None:
     assert find_world(env) == world
+
+
+def test_ranks_of_unknown_nodes_don_t_wait_for_each_other(tmp_path: Path) -> None:
+    for env in (
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0"},
+        {"RANK": "1", "WORLD_SIZE": "4", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0",
+         "SLURM_NODEID": "1", "SLURM_TASKS_PER_NODE": "2(x2)"},  # dealt out in turn
+    ):  # fmt: skip
+        with pytest.raises(RanksApart, match=r"nobody says which ranks share a node.*set LOCAL_WORLD_SIZE"):
+            Group.join(find_world(env), tmp_path)
 
 
 def test_pages_are_apart(tmp_path: Path, three: list[Group], wait: Callable[..., None]) -> None:

@@ -112,6 +112,8 @@ class Group:
             told[Word.STOP_SEQ] = seq
             reach = max((node.decide(told) for node in self.nodes), default=0)
             reach = max(reach, self.write(told))
+            if self.decided[DIED]:
+                return at  # it is not confirmed: without all ranks nothing is carried out
             if reach <= at:
                 self.tell({CONFIRMED: seq})
                 return at

@@ -38,7 +38,8 @@ Lost = Callable[[int, str], None]  # a rank that is gone for us, and how to name
 
 
 def meet(group: Group, settings: Settings, attachment: Attachment, lost: Lost) -> Callable[[], None] | None:
-    """Bring the nodes together; gives what ends it in good order. RanksApart in words if they can't."""
+    """Bring the nodes together; gives what ends it: with a goodbye if this rank's loop has ended in good order, else
+    the others lose us. RanksApart in words if they can't meet."""
     try:
         if group.world.rank == 0:
             return _listen(group, settings, attachment, lost)
@@ -167,8 +168,8 @@ class _Remote:
             value = message.get("value")
             self._answers.put(value if isinstance(value, int) else 0)
         expected, self._gone = self._gone, True
-        if not expected and not self._group.decided[DIED]:
-            self._group.decided[DIED] = self._first_rank + 1  # whoever waits for that node need not any more
+        if not expected:
+            self._mark()
         self._answers.put(None)
         self._line.close()
         if not expected:
@@ -183,11 +184,14 @@ class _Remote:
     def most(self, word: int) -> int:
         return self._request({"most": int(word)}, 0)
 
-    def say_bye(self) -> None:
+    def leave(self, *, bye: bool) -> None:
         """The other side closes then, and `listen` ends."""
         if self._gone:
             return
         self._gone = True
+        if not bye:
+            self._line.cut()
+            return
         try:
             self._line.send({"bye": True})
         except (OSError, ValueError):
@@ -206,9 +210,16 @@ class _Remote:
                 self._line.send(message)
                 answer = self._answers.get(timeout=_ANSWER_SECONDS)
             except (OSError, ValueError, queue.Empty):
-                self._line.cut()  # `listen` sees that, and says that the node is lost
+                if not self._gone:
+                    self._mark()
+                    self._line.cut()  # `listen` sees that, and says that the node is lost
                 return without
         return without if answer is None else answer
+
+    def _mark(self) -> None:
+        """Whoever waits for that node need not any more."""
+        if not self._group.decided[DIED]:
+            self._group.decided[DIED] = self._first_rank + 1
 
 
 class _Switchboard:
@@ -246,7 +257,7 @@ class _Switchboard:
             pass
         self._listening.close()
         for node in nodes:
-            node.say_bye()
+            node.leave(bye=_in_good_order(self._group))
         for line in strangers:
             line.cut()
         until = time.monotonic() + _CLOSE_SECONDS
@@ -330,10 +341,13 @@ class _Outpost:
 
     def close(self) -> None:
         """Goodbye for the whole node: not while another of its ranks still has to be asked."""
-        self._wait_for_others()
+        bye = _in_good_order(self._group)
+        if bye:
+            self._wait_for_others()
         self._closing = True
         try:
-            self._line.send({"bye": True})
+            if bye:
+                self._line.send({"bye": True})
         except (OSError, ValueError):
             pass
         self._line.cut(socket.SHUT_WR)
@@ -376,6 +390,10 @@ class _Outpost:
         if "least" in message:
             return self._group.least(int(message["least"]))
         return self._group.most(int(message["most"]))
+
+
+def _in_good_order(group: Group) -> bool:
+    return group.mine[Word.ACK_SEQ] >= DONE
 
 
 def _ask(group: Group, address: tuple[str, int], key: str, word: int) -> None:

@@ -1,6 +1,7 @@
 """One rank of a real torch.distributed training (gloo): model, optimizer, per-rank random state, a result per rank.
 
-Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OUT (a directory for results), STEPS, PAUSE_MS.
+Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OUT (a directory for results), STEPS, PAUSE_MS, FREE (1: the
+ranks don't wait for each other, and each is slower than the one before it).
 """
 
 import json
@@ -15,6 +16,7 @@ import whistlestop
 
 RANK = int(os.environ.get("RANK", "0"))
 OUT = Path(os.environ.get("OUT", "."))
+FREE = os.environ.get("FREE") == "1"
 CALLS = {"count": 0}
 
 
@@ -36,7 +38,7 @@ def main() -> None:
                 os.kill(os.getpid(), 9)
             if os.environ.get("NAN_AT") == f"{RANK}:{int(step)}":
                 run.log(loss=float("nan"))
-            time.sleep(float(os.environ.get("PAUSE_MS", "1")) / 1000)
+            time.sleep(float(os.environ.get("PAUSE_MS", "1")) / 1000 * (RANK**2 / 4 if FREE else 1))
             done = int(step) + 1
             (OUT / f"step-{RANK}").write_text(str(done))
     between = CALLS["count"] - sum(calls)
@@ -54,7 +56,7 @@ def _train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     loss = model(torch.randn(4, 8)).square().mean()
     optimizer.zero_grad()
     loss.backward()
-    for parameter in model.parameters():
+    for parameter in () if FREE else model.parameters():
         distributed.all_reduce(parameter.grad)
         parameter.grad /= distributed.get_world_size()
     optimizer.step()
