@@ -20,6 +20,7 @@ class Driven:
     def __init__(self, run: Looping, total: int | None, per_epoch: int | None) -> None:
         self._run = run
         run._prepare_loop(total, per_epoch)
+        run._framework_total = total
         run._enter_loop()
         self.start = run._at[0]
         self._orders = run._attachment.orders.words[_ORDERS]

@@ -75,6 +75,7 @@ class Looping(Training):
         self._acted = 0  # number of the last decision that was carried out
         self._leaves = 0  # pauses that were tried
         self._saves_told = 0  # by rank 0, and carried out
+        self._framework_total: int | None = None  # of a loop that is not ours
         self._ask_again = 0.0  # when rank 0 is asked once more to stop
         self._told_reasons = False
         self._failed_seen = -math.inf  # the failed save after which the clock was set anew
@@ -161,6 +162,7 @@ class Looping(Training):
         self._open_ledger()
         self._spent_before = self._ledger.spent if self._ledger is not None else 0
         self._warn_of_silence()
+        self._steering.tell_params()
         self._plan(step)
 
     def _warn_of_silence(self) -> None:
@@ -328,6 +330,8 @@ class Looping(Training):
         def set_total(total: int) -> str | None:
             if not step <= total < _MOST_STEPS:
                 return f"it can't end at step {total}: {step} are done"
+            if self._framework_total is not None and total > self._framework_total:
+                return f"its framework ends at step {self._framework_total}: the run can be made shorter, not longer"
             self._total, self._extended = total, True
             self._make.total = total
             self._attachment.progress[Word.TOTAL] = total

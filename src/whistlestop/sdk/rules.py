@@ -85,7 +85,6 @@ class Rules:
         everything = list(_walk(self._rules))
         self._private = [rule for rule in everything if isinstance(rule, LivePrivacy)]
         self._non_finite = [rule for rule in everything if isinstance(rule, LiveNonFinite)]
-        self._poisoned = False
         names = [rule.watches for rule in self._rules]
         self.watches: frozenset[str] | None = (
             None if None in names else frozenset().union(*(each for each in names if each))
@@ -123,7 +122,7 @@ class Rules:
     @property
     def poisoned(self) -> bool:
         """A value was not finite: checkpoints from now on are not healthy."""
-        return self._poisoned or any(rule.poisoned for rule in self._non_finite)
+        return any(rule.poisoned for rule in self._non_finite)
 
     def next_step(self, step: int) -> float:
         """The step before which `look` is needed even if nothing was logged."""
@@ -140,14 +139,14 @@ class Rules:
     def state(self) -> dict[str, Any]:
         """For the checkpoint; JSON."""
         states = {name: rule.state() for name, rule in self._named() if rule.fresh is not None}
-        return {"rules": states, "poisoned": self.poisoned}
+        return {"rules": states}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint. What does not fit, since the rules have changed, is warned of."""
+        """Go on from a checkpoint. What does not fit, since the rules have changed, is warned of. Whoever goes on from
+        a checkpoint that is not healthy has chosen to: that is not handed on."""
         if not isinstance(state, Mapping) or not isinstance(states := state.get("rules", {}), Mapping):
             self._warn("the checkpoint's stop rules can't be read; all rules begin anew")
             return
-        self._poisoned = state.get("poisoned") is True
         left = dict(states)
         for name, rule in self._named():
             if rule.fresh is None:

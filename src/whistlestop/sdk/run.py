@@ -114,7 +114,7 @@ class Run(Looping):
         self._start()
         return self._steering.declare(name, default, low, high)
 
-    def log(self, **scalars: Any) -> None:
+    def log(self, /, **scalars: Any) -> None:
         """One point per name at the present step. What was logged survives even SIGKILL right after this call."""
         self._start()  # attached, it puts the quick one in this one's place
         self._log_slowly(scalars)

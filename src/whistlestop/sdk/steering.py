@@ -65,7 +65,7 @@ class Steering:
         self._tell = tell
         self._changes: list[Change] = []
         self._applied: set[int] = set()
-        self._given: dict[str, Value] = {}  # for parameters that are not declared yet
+        self._given: dict[str, Change] = {}  # for parameters that are not declared yet
         self.params: dict[str, Param] = {}
 
     def read(self) -> None:
@@ -125,12 +125,12 @@ class Steering:
         if (why := param.refuses(default)) is not None:
             raise BadRequest(f"param({name!r}): the default {why}")
         given = self._given.pop(name, None)
-        if given is not None and (why := param.refuses(given)) is not None:
-            self._tell({"kind": "message", "level": "warning", "text": f"{name} was not changed: {why}"})
+        if given is not None and (why := param.refuses(given.value)) is not None:
+            self._tell({"kind": "steering_refused", "seq": given.seq, "text": f"{name} was not changed: {why}"})
         elif given is not None:
-            param.value = given
+            param.value = given.value
         self.params[name] = param
-        self._tell_params()
+        self.tell_params()
         return param.value
 
     def _carry_out(self, change: Change, set_total: Callable[[int], str | None]) -> str | None:
@@ -144,13 +144,14 @@ class Steering:
         name = change.name.removeprefix(PARAM)
         param = self.params.get(name)
         if param is None:
-            self._given[name] = change.value
+            self._given[name] = change
             return None
         if (why := param.refuses(change.value)) is not None:
             return f"{name} was not changed: {why}"
         param.value = change.value
-        self._tell_params()
+        self.tell_params()
         return None
 
-    def _tell_params(self) -> None:
+    def tell_params(self) -> None:
+        """What can be changed, also if it is nothing."""
         self._tell({"kind": "params", "params": {name: param.told() for name, param in self.params.items()}})
