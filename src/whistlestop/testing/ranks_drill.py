@@ -79,6 +79,9 @@ class Ranks:
     def step(self) -> int:
         return self.control[Word.STEP]
 
+    def all_train(self) -> bool:
+        return all((self.out / f"step-{rank}").exists() for rank in range(self.world))
+
     def wait(self, within: float = 60.0) -> dict[int, int]:
         """Exit codes by rank; a signal is negative. AssertionError if one hangs."""
         until(self._reap, within=within, what=f"all ranks to end; {self.codes} have")
@@ -163,6 +166,8 @@ def _round(ranks: Ranks, kind: str, chance: random.Random, report: Report) -> No
         # A signal before the program has come to its loop ends it, as it would end any program.
         first = chance.randint(1 if kind.startswith("signal") else 0, 20)
         until(lambda: ranks.step() >= first, within=120, what=f"step {first}")
+        if kind.startswith("signal"):
+            until(ranks.all_train, within=120, what="all ranks to be in their loops")
         time.sleep(chance.random() * 0.02)  # any moment within a step
         asked = time.monotonic()
         _ask(ranks, kind, chance)

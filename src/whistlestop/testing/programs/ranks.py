@@ -38,7 +38,7 @@ def main() -> None:
                 os.kill(os.getpid(), 9)
             if os.environ.get("NAN_AT") == f"{RANK}:{int(step)}":
                 run.log(loss=float("nan"))
-            time.sleep(float(os.environ.get("PAUSE_MS", "1")) / 1000 * (RANK**2 / 4 if FREE else 1))
+            time.sleep(float(os.environ.get("PAUSE_MS", "1")) / 1000 * (0.2 + RANK / 2 if FREE else 1))
             done = int(step) + 1
             (OUT / f"step-{RANK}").write_text(str(done))
     between = CALLS["count"] - sum(calls)
