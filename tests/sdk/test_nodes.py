@@ -210,8 +210,11 @@ def test_without_a_key_nobody_listens(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_nodes_that_don_t_know_where_to_meet_say_what_to_set(tmp_path: Path) -> None:
     settings = Settings.read("nodes", {"RANK": "2", "WORLD_SIZE": "4"})
+    groups = join(tmp_path)
     with pytest.raises(RanksApart, match="set WHISTLE_AGREE=host:port and WHISTLE_AGREE_KEY, or call init_process"):
-        nodes.meet(join(tmp_path)[2], settings, Attachment(), lambda *_: None)
+        nodes.meet(groups[2], settings, Attachment(), lambda *_: None)
+    with pytest.raises(RanksApart, match=r"rank 2 \(process \d+\) has died"):
+        groups[3].wait(lambda: False, "rank 0")
 
 
 def test_two_nodes_with_one_number_are_refused_in_words(met: Met, tmp_path: Path) -> None:

@@ -48,8 +48,10 @@ def meet(group: Group, settings: Settings, attachment: Attachment, lost: Lost) -
         if group.world.local_rank == 0:
             return _Outpost(group, lost, address, key).close
     except RanksApart:
+        group.leave()  # the others of this node see that, and need not wait for us
         raise
     except Exception as error:
+        group.leave()
         raise RanksApart(f"the ranks of other nodes can't be reached: {error!r}") from error
     return None
 
