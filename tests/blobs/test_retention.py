@@ -46,3 +46,11 @@ def test_a_revision_that_a_later_one_has_replaced_goes_and_does_not_count() -> N
     assert removable([first, second, older], keep=2) == [first]
     assert removable([first, second, older], keep=2, protected={first.id}) == []
     assert removable([first, second], keep=1) == [first]
+
+
+def test_what_somebody_asked_for_is_not_pushed_out_by_what_came_by_itself() -> None:
+    asked = replace(checkpoint(1), meta={"why": "on request"})
+    later = [checkpoint(step) for step in range(2, 8)]
+    assert [each.step for each in removable([asked, *later], keep=2)] == [2, 3, 4, 5]
+    unhealthy = [replace(checkpoint(step), meta={"healthy": False}) for step in range(8, 12)]
+    assert [each.step for each in removable([*later, *unhealthy], keep=2)] == [2, 3, 4, 5, 6, 8, 9]

@@ -231,3 +231,50 @@ def test_a_save_that_failed_once_does_not_end_saving_by_the_clock(alone: Path, m
             clock[0] += 25.0
     store = whistlestop.sdk.place.CheckpointStore(alone / "whistle-checkpoints" / "demo")  # type: ignore[attr-defined]
     assert len(store.list("run-001")) >= 6
+
+
+def test_a_training_that_a_rule_has_ended_stays_ended_until_the_rule_changes(alone: Path) -> None:
+    ran = []
+
+    def train(patience: int) -> None:
+        with whistlestop.run("demo", stop_when=[whistlestop.plateau("loss", patience=patience)]) as run:
+            run.track(state={})
+            for step in run.steps(100):
+                ran.append(int(step))
+                run.log(loss=1.0)
+
+    train(3)
+    train(3)
+    assert ran == [0, 1, 2, 3]
+    train(5)
+    assert ran == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_rule_that_fires_behind_a_save_of_the_same_step_is_saved_with_it(attached: Any) -> None:
+    with whistlestop.run(stop_when=[whistlestop.below("val", 0.5)]) as run:
+        run.track(state={})
+        loop = run.driven(100)
+        attached.control[Word.CHECKPOINT_NOW] += 1
+        assert not loop.done(4)
+        run.log(val=0.1)
+        assert loop.done(4)
+    newest = attached.store.list("train")[0]
+    assert (newest.step, newest.meta["fired"]) == (4, True)
+
+
+def test_a_rule_that_waits_for_a_name_that_nobody_logs_is_told(attached: Any) -> None:
+    with whistlestop.run(stop_when=["val_los < 3"]) as run:
+        for _ in run.steps(2):
+            run.log(val_loss=1.0, loss=1.0)
+    (said,) = attached.events("message")
+    assert "val_los, which was never logged; logged were: loss, val_loss" in said["text"]
+
+
+def test_a_part_that_is_tracked_no_more_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for parts in ({"model": {}, "optimizer": {}}, {"optimizer": {}}):
+        with whistlestop.run("demo") as run:
+            run.track(**parts)
+            for step in run.steps(10):
+                if step == 3:
+                    run.finish("enough")
+    assert "also holds model, which is not tracked" in capsys.readouterr().err

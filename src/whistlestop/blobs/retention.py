@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 
 from whistlestop.blobs.manifest import Checkpoint
 
+ASKED = ("on request", "asked by the program")
+
 
 def removable(checkpoints: Sequence[Checkpoint], *, keep: int, protected: Collection[str] = ()) -> list[Checkpoint]:
     """All but the `keep` newest and the protected ids, oldest first. The newest stays whatever `keep` says, and so
@@ -17,5 +19,7 @@ def removable(checkpoints: Sequence[Checkpoint], *, keep: int, protected: Collec
     ranked = [newest[key] for key in sorted(newest, reverse=True)]
     kept = {each.id for each in ranked[: max(1, keep)]} | set(protected)
     kept |= {each.id for each in [each for each in ranked if each.healthy][:1]}
+    # What somebody has asked for is not pushed out by what came by itself.
+    kept |= {each.id for each in [each for each in ranked if each.meta.get("why") in ASKED][: max(1, keep)]}
     oldest_first = sorted(checkpoints, key=lambda each: (each.step, each.attempt_number, each.revision))
     return [each for each in oldest_first if each.id not in kept]

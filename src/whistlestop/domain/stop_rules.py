@@ -282,7 +282,10 @@ class _Reader:
             return NonFinite()
         match = _COMPARISON.fullmatch(text)
         if match is None:
-            near = _nearest(text.split(":")[0].strip(), NAMES[:-1]) if text[:1].isalpha() else None
+            name = text.split(":")[0].strip()
+            if name in NAMES:
+                return self.wrong(path, f"{name} needs more than its name", TEXTS)
+            near = _nearest(name, NAMES[:-1]) if text[:1].isalpha() else None
             return self.wrong(path, f'"{_shown(text)}" is not a stop rule', near or TEXTS)
         metric, sign, number = match.groups()
         try:

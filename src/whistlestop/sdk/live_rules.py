@@ -68,6 +68,10 @@ class Live:
     def look(self, moment: Moment) -> Fired | None:
         raise NotImplementedError
 
+    def again(self, moment: Moment) -> Fired | None:
+        """It had fired when the checkpoint was made; whether it still does, as it is now."""
+        return None
+
     def next_step(self, step: int) -> float:
         return NEVER
 
@@ -105,6 +109,9 @@ class LivePlateau(Live):
             self.best, self.best_step, self.waited = float(value), int(moment.step), 0
             return None
         self.waited += 1
+        return self.again(moment)
+
+    def again(self, moment: Moment) -> Fired | None:
         return Fired(StopReason.EARLY, self._text()) if self.waited >= self.rule.patience else None
 
     def _improves(self, value: float) -> bool:
@@ -160,6 +167,9 @@ class LiveThreshold(Live):
             StopReason.THRESHOLD,
             f"{self.rule.metric} is {value:g} at step {moment.step}, {where} its threshold {self.rule.value:g}",
         )
+
+    def again(self, moment: Moment) -> Fired | None:
+        return self.look(moment._replace(values=moment.latest))
 
 
 class LiveMaxTime(Live):
@@ -331,6 +341,9 @@ class LiveAny(Live):
         fired = [found for part in self.parts if (found := part.look(moment))]
         return Fired(fired[0].reason, "; ".join(found.text for found in fired)) if fired else None
 
+    def again(self, moment: Moment) -> Fired | None:
+        return next((found for part in self.parts if (found := part.again(moment))), None)
+
     def next_step(self, step: int) -> float:
         return min(part.next_step(step) for part in self.parts)
 
@@ -363,6 +376,12 @@ class LiveAll(LiveAny):
         done = [found for found in self.fired if found is not None]
         # Only on something new: a run that is continued behind its stop has to be able to go on.
         if len(done) < len(self.fired) or not any(news):
+            return None
+        return Fired(done[0].reason, " and ".join(found.text for found in done))
+
+    def again(self, moment: Moment) -> Fired | None:
+        done = [found for found in self.fired if found is not None]
+        if len(done) < len(self.fired):
             return None
         return Fired(done[0].reason, " and ".join(found.text for found in done))
 

@@ -355,7 +355,7 @@ class Looping(Training):
             if self._attachment.group is None:
                 self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
                 self._save_asked = False
-            if self._open_saver().saved_step != step or self._attachment.group is not None:
+            if not self._is_saved(step) or self._attachment.group is not None:
                 given, self._save_files = {**self._save_files, **(files or {})}, {}
                 self._save(step, due.why, given)
         if due:
@@ -399,7 +399,7 @@ class Looping(Training):
         step, group, attachment = due.step, self._attachment.group, self._attachment
         saver = self._open_saver()
         leave = True
-        if due.save and step > self._first_step() and saver.saved_step != step:
+        if due.save and step > self._first_step() and not self._is_saved(step):
             if group is None and self._is_patient() and time.time() < saver.failed_at + _RETRY_SAVE_SECONDS:
                 return
             saved = self._save(step, due.why, files)
@@ -422,6 +422,7 @@ class Looping(Training):
         return bool(group.decided[OUTCOME] % 2)
 
     def _leave_loop(self, loop: Loop) -> bool:
+        self._warn_of_unknown_names()
         progress = self._attachment.progress
         progress[Word.STAGE] = ProgramStage.FINISHING
         progress[Word.LOOP] = loop

@@ -136,6 +136,10 @@ class Rules:
         """The rules that fire now, in the user's order: the first is decisive."""
         return [found for rule in self._rules if (found := rule.look(moment))]
 
+    def again(self, moment: Moment) -> list[Fired]:
+        """Those that had ended this training already, and still would."""
+        return [found for rule in self._rules if (found := rule.again(moment))]
+
     def state(self) -> dict[str, Any]:
         """For the checkpoint; JSON."""
         states = {name: rule.state() for name, rule in self._named() if rule.fresh is not None}

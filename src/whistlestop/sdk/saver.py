@@ -105,6 +105,11 @@ class Saver:
             name: self._read(start.path / _PARTS / f"{name}{_PICKLE}", start, name)
             for name in sorted(self._stored(start, "", files=False) - set(self.parts))
         }
+        if self.parts and rest:
+            self._attachment.warn(
+                f"the checkpoint of step {start.step} also holds {', '.join(rest)}, which is not tracked: it is not "
+                "loaded, unless you load it from run.restore().state"
+            )
         return Restored(start.step, start.path, rest, start.meta)
 
     # Saving.

@@ -91,6 +91,8 @@ class Training:
         self._finish: tuple[StopReason, str] | None = None
         self._fired: list[Fired] = []  # stop rules
         self._fresh: list[dict[str, float]] = []  # values that the stop rules have not seen yet, in their order
+        self._saved_rules: tuple[Mapping[str, Any], bool] | None = None  # their state in the last save
+        self._logged: set[str] = set()  # names
         self._latest: dict[str, float] = {}  # the newest of those that they watch
         self._seconds_before = 0.0  # of training, in earlier attempts
         self._loop_began = 0.0
@@ -264,6 +266,8 @@ class Training:
                 self._position = epoch, batch
         if isinstance(meta.get("rules"), Mapping):
             self._rules.load(meta["rules"])
+        if meta.get("fired") is True and self._starts_from_its_own():
+            self._fired = self._rules.again(Moment(step, self._seconds_before, {}, dict(self._latest)))
         if self._attachment.leads:
             self._attachment.say(f"{self.name}: going on at step {step} from {self._restored.path}")
         return self._restored
@@ -321,10 +325,8 @@ class Training:
 
     def _save_last(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> None:
         """The phase's result, unless that very checkpoint is there already."""
-        saver = self._open_saver()
-        start = saver.place.start
-        here = start is not None and start.path.parent == saver.place.store.root / saver.place.phase
-        if saver.saved_step != step and not (here and step == self._first_step()):
+        untouched = self._starts_from_its_own() and step == self._first_step()
+        if not untouched and not self._is_saved(step):
             self._save(step, why, files)
 
     def _save_where_left(self) -> None:
@@ -342,7 +344,7 @@ class Training:
         if group is not None and self._rules.poisoned:
             group.mine[POISONED] = 1
         metrics = self._attachment.metrics.latest() if self._attachment.metrics else {}
-        meta = {
+        meta: dict[str, Any] = {
             "epoch": self._epoch_of(step),
             "position": list(self._position) if self._position else None,
             "total": self._total,
@@ -350,11 +352,24 @@ class Training:
             "seconds": self._training_seconds(),
             "rules": self._rules.state(),
             "latest": dict(self._latest),
+            "fired": bool(self._fired),
             "healthy": not self._rules.poisoned and not (group is not None and group.most(POISONED)),
         }
         if self._ledger is not None:
             meta["spent"] = self._ledger.spent
+        self._saved_rules = meta["rules"], meta["fired"]
         return self._open_saver().save(int(step), why=why, meta=meta, files=files)
+
+    def _is_saved(self, step: int) -> bool:
+        """This very state: the rules may have seen more since the step was saved. Ranks have to be of one opinion."""
+        if self._open_saver().saved_step != step:
+            return False
+        return self._attachment.group is not None or self._saved_rules == (self._rules.state(), bool(self._fired))
+
+    def _starts_from_its_own(self) -> bool:
+        """The checkpoint that it goes on from is one of this phase, not of another run."""
+        place = self._open_saver().place
+        return place.start is not None and place.start.path.parent == place.store.root / place.phase
 
     def _epoch_of(self, step: int) -> int:
         if self._per_epoch:
@@ -419,6 +434,7 @@ class Training:
     def _log_at(self, step: int, at: float, scalars: Mapping[str, Any]) -> None:
         good: dict[str, float] = {}
         late: dict[str, Any] = {}
+        self._logged.update(map(str, scalars))
         for name, value in scalars.items():
             if is_late(value):
                 late[str(name)] = value
@@ -451,6 +467,15 @@ class Training:
         else:
             self._fresh.append(seen)
         self._wake()
+
+    def _warn_of_unknown_names(self) -> None:
+        """A misspelt metric: the rule would never fire, and nobody would know why."""
+        watched = self._rules.watches or frozenset()
+        if self._attachment.leads and self._logged and (unknown := sorted(watched - self._logged)):
+            self._attachment.warn(
+                f"a stop rule waits for {', '.join(unknown)}, which was never logged; logged were: "
+                f"{', '.join(sorted(self._logged))}"
+            )
 
     def _refuse(self, name: str, value: Any) -> None:
         self._attachment.say(f"log({name}=…) is not a number ({type(value).__name__}); it is left out")
