@@ -1,6 +1,8 @@
 """`whistle doctor`: how the rehearsal is asked for and told, and the look at this machine. The rehearsal itself is
 tested with the runner."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -49,8 +51,8 @@ def test_a_script_that_does_not_ends_with_1_and_names_what_differs(whistle: Whis
     answer = result.json
     assert (answer["same"], answer["steps"], answer["at"], answer["problem"]) == (False, 12, [4], None)
     assert [(each["part"], each["leaf"], each["kind"], each["step"]) for each in answer["differences"]] == [
-        ("weights", "w", "not restored", None),
-        ("metrics", "loss", "not restored", 4),
+        ("weights", "w", "differs after the resume", None),
+        ("metrics", "loss", "differs after the resume", 4),
     ]
     assert "No random state is tracked" in answer["advice"][0]
     said = whistle("doctor", "--resume", "train.py", "--at", "4")
@@ -121,6 +123,42 @@ def test_what_was_started_ends_with_the_doctor(tmp_path: Path, number: signal.Si
     assert doctor.returncode == 128 + number
     gone = processes.read(int((tmp_path / "pid").read_text()))
     assert gone is None or not gone.alive
+
+
+def test_an_impatient_ctrl_c_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd takes its time to end: the second Ctrl-C comes in the middle of it."""
+    (tmp_path / "train.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "crowd = [subprocess.Popen(['sleep', '600'], start_new_session=True) for _ in range(40)]\n"
+        "pathlib.Path('pids.new').write_text(' '.join(str(each.pid) for each in crowd))\n"
+        "os.rename('pids.new', 'pids')\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what it may leave there goes with the test
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        words = ("doctor", "--resume", "train.py")
+        doctor = own_process(tmp_path / "none", tmp_path, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    crowd: list[int] = []
+    try:
+        until((tmp_path / "pids").exists, what="the script")
+        crowd = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        while doctor.poll() is None:
+            doctor.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                doctor.wait(0.005)
+        said, _ = doctor.communicate(timeout=60)
+        left = [pid for pid in crowd if (found := processes.read(pid)) is not None and found.alive]
+    finally:
+        doctor.kill()
+        doctor.wait()
+        for pid in crowd:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert left == []
+    assert doctor.returncode in (128 + signal.SIGINT, -signal.SIGINT), said
 
 
 def test_the_look_at_this_machine_needs_no_server(whistle: Whistle) -> None:

@@ -20,7 +20,7 @@ _SCHEDULE = {"last_epoch", "_last_lr", "_step_count"}
 
 class Kind(StrEnum):
     NOT_REPEATABLE = "not repeatable"  # two straight runs differ in it: it is not seeded, or not deterministic
-    NOT_RESTORED = "not restored"  # straight runs agree, the resumed one differs
+    NOT_RESTORED = "differs after the resume"  # straight runs agree, the resumed one differs
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _verdict(report: Report) -> str:
             "deterministic; seed it, then rehearse again."
         )
         return verdict + (f" Only after the resume: {lost}." if lost else "")
-    verdict = f"Not restored: the script repeats itself exactly, but not after a resume: {lost}."
+    verdict = f"Not exact: the script repeats itself exactly, but not after a resume: {lost}."
     steps = [each for each in report.differences if each.step is not None]
     if steps:
         first = min(steps, key=lambda each: each.step or 0)

@@ -183,7 +183,7 @@ class Run(Looping):
         if group is not None:  # it ends where all ranks end
             told = group.decided
             ends = told[Word.STOP_LEVEL] or told[Word.PREEMPT_DEADLINE]
-            return bool(ends and self._at[0] + 1 >= told[Word.STOP_AT_STEP])
+            return bool(ends and group.due(self._at[0] + 1))
         if self._at[0] + 1 < orders[Word.STOP_AT_STEP]:
             return False
         asked = orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE]

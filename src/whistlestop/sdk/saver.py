@@ -171,7 +171,7 @@ class Saver:
         assert group is not None
         self._stage_own(step)
         group.mine[STAGED] = self._saves
-        group.wait(lambda: group.least(STAGED) >= self._saves, f"all ranks to save step {step}")
+        group.wait_for_all(STAGED, self._saves, f"all ranks to save step {step}")
         if group.most(STAGE_FAILED) >= self._saves:
             raise SaveFailed(f"a rank could not save its part of step {step}; its own warning says why")
         laid = place.store.ranks_stage(place.phase, step, place.attempt_number)

@@ -214,8 +214,8 @@ class Training:
             return
         if loop is not Loop.INSIDE and (loop is not Loop.NONE or error is None):
             group.end(loop if loop is not Loop.NONE else Loop.LEFT)
-            if self._say_bye is not None:
-                self._say_bye()
+        if self._say_bye is not None:
+            self._say_bye()
         group.leave()
 
     def _close_loop(self) -> None:
