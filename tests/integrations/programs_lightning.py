@@ -3,6 +3,7 @@
 Started by test_lightning_resume.py: importing Lightning takes longer than all of this.
 """
 
+import json
 import logging
 import os
 import sys
@@ -118,6 +119,81 @@ def train(
     return code, points(channel), {name: value.clone() for name, value in module.state_dict().items()}
 
 
+class Growing(pl.LightningModule):
+    """Its data has 4, then 8, then 12 batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+        self.seen: list[int] = []
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        self.seen.append(int(batch[0].sum() * 1000))
+        return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+    def train_dataloader(self) -> Any:
+        more = torch.utils.data.ConcatDataset([DATA, DATA])
+        return DataLoader(torch.utils.data.Subset(more, range(20 * (self.trainer.current_epoch + 1))), batch_size=5)
+
+
+def grow(
+    root: Path, *, pause: int = 0, total: int = 0, restore: Path | None = None
+) -> tuple[int, list[int], list[int]]:
+    """Exit code, batches that were seen, and what was told: steps done, total, epoch."""
+    channel = root / "channel"
+    channel.mkdir(parents=True)
+    control = Control.create(channel / layout.CONTROL_FILE)
+    if pause:
+        control[Word.STOP_AT_STEP], control[Word.STOP_LEVEL] = pause, Stop.PAUSE
+    if total:
+        change = {"seq": 1, "name": "total", "value": total, "step": None, "actor": "ann"}
+        (channel / "steering.json").write_text(json.dumps({"changes": [change]}))
+        control[Word.STEERING] = 1
+    os.environ |= {layout.ENV_CHANNEL: str(channel), layout.ENV_CHECKPOINTS: str(root / "checkpoints")}
+    os.environ |= {layout.ENV_PHASE: "train", layout.ENV_RESTORE: str(restore or "")}
+    module, code = Growing(), 0
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    try:
+        with whistlestop.run("growing", every="5 steps" if total else None) as run:
+            whistle = Whistle(run)
+            trainer = pl.Trainer(
+                callbacks=[whistle],
+                max_epochs=3,
+                reload_dataloaders_every_n_epochs=1,
+                enable_model_summary=False,
+                accelerator="cpu",
+                **quiet,
+            )
+            trainer.fit(module, ckpt_path=whistle.ckpt_path)
+    except SystemExit as left:
+        code = int(left.code or 0)
+    finally:
+        told = [control[word] for word in (Word.STEP, Word.TOTAL, Word.EPOCH)]
+        control.close()
+    return code, module.seen, told
+
+
+def growth(root: Path) -> str:
+    """Data that grows from epoch to epoch is trained to its end, unless a person has set another one."""
+    code, whole, told = grow(root / "whole")
+    if (code, len(whole), told) != (0, 24, [24, 24, 2]):
+        return f"whole: {code}, {len(whole)} steps, {told}"
+    code, cut, told = grow(root / "cut", total=15)
+    if (code, len(cut), told[:2]) != (0, 15, [15, 15]):
+        return f"cut: {code}, {len(cut)} steps, {told}"
+    code, first, told = grow(root / "first", pause=7)  # in the second epoch
+    if (code, len(first), told) != (layout.EXIT_PAUSED, 7, [7, 20, 1]):
+        return f"first: {code}, {len(first)} steps, {told}"
+    saved = next((root / "first" / "checkpoints" / "train").glob("step-*"))
+    code, second, told = grow(root / "second", restore=saved)
+    if (code, first + second, told) != (0, whole, [24, 24, 2]):
+        return f"second: {code}, {len(second)} steps, {told}"
+    return "same"
+
+
 def points(channel: Path) -> dict[str, dict[int, float]]:
     reader = JournalReader(channel, layout.metrics_prefix(0))
     names: dict[int, tuple[str, ...]] = {}
@@ -166,6 +242,7 @@ def main() -> None:
     kinds["by steps"] = ("shuffled", inside[1:], {"max_steps": 20, "max_epochs": -1})
     for name, (kind, pauses, options) in kinds.items():
         print(f"{name}: {'; '.join(differences(root / name, kind, pauses, **options)) or 'same'}", flush=True)
+    print(f"growing: {growth(root / 'growing')}", flush=True)
     saved = next((root / "shuffled" / "0" / "first" / "checkpoints" / "train").glob("step-*"))
     try:
         train(root / "forgotten", restore=saved, forget=True)

@@ -16,6 +16,7 @@ import json, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import keras, numpy
 import whistlestop
+from whistlestop.channel.layout import Word
 from whistlestop.integrations.keras import Resumable, callbacks_for, fit
 
 x = numpy.random.default_rng(0).normal(size=(100, 4)).astype("float32")
@@ -71,7 +72,24 @@ with whistlestop.run("direct", checkpoints="direct") as run:
     data = Resumable(x, y, batch_size=10)
     model.fit(data, shuffle=True, callbacks=callbacks_for(run, data), verbose=0)
 
+def some_epochs(*moment):
+    """The last quarter is for validation; the first two epochs are of another fit."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with whistlestop.run("some", checkpoints="some" + "-parted" * bool(moment)) as run:
+        pulls = [Pull(*moment)] if moment else []
+        given = dict(validation_split=0.25, initial_epoch=2, epochs=4, verbose=0, callbacks=pulls)
+        history = fit(run, model, x, y, batch_size=5, **given)
+        total = run._attachment.progress[Word.TOTAL]
+    return {
+        "epochs": history.epoch, "total": total, "iterations": int(model.optimizer.iterations),
+        "val_loss": history.history.get("val_loss"), "after": model.evaluate(x[75:], y[75:], verbose=0),
+    }
+
 print(json.dumps({
+    "some": some_epochs(),
+    "some cut": some_epochs("train", 20),
     "straight": go("straight", (x, y)),
     "cut": go("evaluation", (x, y), "test", 6),  # the second evaluation: one has 4 batches
     "resumed": go("evaluation", (x, y)),
@@ -115,6 +133,18 @@ def test_a_stop_inside_the_evaluation_ends_it_and_a_resume_makes_it_whole(told: 
 def test_a_stop_in_mid_epoch_and_a_resume_give_the_straight_result(told: dict[str, Any], kind: str) -> None:
     assert told[f"{kind}parted"]["iterations"] == 14
     assert told[f"{kind}joined"] == told[kind.strip() or "straight"]
+
+
+def test_a_part_of_the_arrays_can_be_kept_for_validation(told: dict[str, Any]) -> None:
+    some = told["some"]
+    assert some["iterations"] == 2 * 75 / 5
+    assert some["val_loss"][-1] == pytest.approx(some["after"], rel=1e-5)  # the last quarter, as Keras has it
+
+
+def test_the_total_counts_only_the_epochs_that_run(told: dict[str, Any]) -> None:
+    assert told["some"]["epochs"] == [2, 3]
+    assert told["some"]["total"] == told["some"]["iterations"]
+    assert told["some cut"]["iterations"] == 20  # in the second of them
 
 
 def test_data_that_fit_shuffles_again_is_warned_of(told: dict[str, Any]) -> None:

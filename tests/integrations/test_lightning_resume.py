@@ -26,5 +26,5 @@ def test_wherever_lightning_is_paused_it_comes_to_the_same_bits(tmp_path: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     told = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert told.pop("forgotten") == "call trainer.fit(..., ckpt_path=whistle.ckpt_path)"
-    assert len(told) == 10
+    assert len(told) == 11
     assert {name: text for name, text in told.items() if text != "same"} == {}

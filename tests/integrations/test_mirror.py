@@ -268,6 +268,9 @@ def test_steps_that_wandb_counts_give_way_to_those_of_the_loop(channel: Channel)
         (r"loss (?P<loss>\S+)", "nothing here", None),
         ("key=value", "step=3 train/loss=0.5, acc=.25 name=resnet time=3s", (3, {"train/loss": 0.5, "acc": 0.25})),
         ("key=value", "Iteration 7: loss=-1.5e+2", (7, {"loss": -150.0})),
+        ("key=value", "step 1,000 loss=2", (1000, {"loss": 2.0})),
+        ("key=value", "step=1_000_000, loss=2", (1_000_000, {"loss": 2.0})),
+        ("key=value", "step=3,loss=2", (3, {"loss": 2.0})),
         ("key=value", "lr=0.1", (None, {"lr": 0.1})),
         ("key=value", "a=b, see http://x/?q=word", None),
         (
@@ -276,6 +279,7 @@ def test_steps_that_wandb_counts_give_way_to_those_of_the_loop(channel: Channel)
             (None, {"loss": 0.5, "learning_rate": 5e-05, "epoch": 1.0}),
         ),
         ("huggingface", "{'loss': '0.5', 'name': 'x', 'step': 4}", (4, {"loss": 0.5})),
+        ("huggingface", "{'step': 4, 'loss': 0.5}", (4, {"loss": 0.5})),
         ("huggingface", "see {'loss': 0.5}", None),
     ],
 )

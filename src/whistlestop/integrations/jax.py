@@ -106,9 +106,12 @@ def _fill(path: str, leaf: Any, value: Any) -> Any:
         raise ValueError(f"{path} has shape {np.shape(value)} in the checkpoint and {np.shape(data)} here")
     if not isinstance(leaf, jax.Array):
         return type(leaf)(value) if np.ndim(leaf) == 0 else np.asarray(value)  # plain numbers stay plain
+    # One that is bound to no device goes wherever the others of a computation are: it must stay so.
+    where = leaf.sharding if leaf.committed else None
     if _is_key(leaf):
-        return jax.random.wrap_key_data(jax.numpy.asarray(value), impl=jax.random.key_impl(leaf))
-    return jax.device_put(np.asarray(value, leaf.dtype), leaf.sharding)
+        key = jax.random.wrap_key_data(jax.numpy.asarray(value), impl=jax.random.key_impl(leaf))
+        return key if where is None else jax.device_put(key, where)
+    return jax.device_put(np.asarray(value, leaf.dtype), where)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.integrations.keras_data import Resumable
+from whistlestop.integrations.keras_data import Resumable, split_off
 from whistlestop.integrations.keras_state import (
     callback_state,
     load_callback_state,
@@ -38,33 +38,41 @@ def fit(
     **options: Any,
 ) -> Any:
     """`model.fit`, resumable. Arrays and PyDatasets go on at the very batch; `seed` fixes their order."""
-    data = x
     if options.get("steps_per_epoch") and (isinstance(x, Resumable) or Resumable.takes(x)):
         raise BadRequest("fit(steps_per_epoch=…) goes on with the data where the last epoch ended; resuming can't")
+    split = options.get("validation_split")
+    if split and options.get("validation_data") is None and Resumable.splits(x):
+        (x, y, sample_weight), options["validation_data"] = split_off((x, y, sample_weight), split)
+        del options["validation_split"]
     if not isinstance(x, Resumable) and Resumable.takes(x):
         data = Resumable(x, y, sample_weight=sample_weight, batch_size=batch_size, shuffle=shuffle, seed=seed)
         y = sample_weight = None
+    else:
+        data = x
     given = data if isinstance(data, Resumable) else None
-    ours = callbacks_for(run, given, callbacks)
+    ours = callbacks_for(run, given, callbacks, initial_epoch=options.get("initial_epoch", 0))
     return model.fit(data, y, sample_weight=sample_weight, shuffle=False, callbacks=ours, **options)
 
 
-def callbacks_for(run: Run, data: Resumable | None = None, others: Sequence[Any] = ()) -> list[Any]:
+def callbacks_for(
+    run: Run, data: Resumable | None = None, others: Sequence[Any] = (), *, initial_epoch: int = 0
+) -> list[Any]:
     """For `model.fit(data, shuffle=False, callbacks=callbacks_for(run, data, others))` with `data = Resumable(…)`.
 
     One of ours comes first: it hides from the others what a stop has cut short. One comes last: when it saves, the
-    others have seen the batch and the epoch, and their numbers are kept.
+    others have seen the batch and the epoch, and their numbers are kept. `initial_epoch` is that of `model.fit`.
     """
-    whistle = _Whistle(run, data, others)
+    whistle = _Whistle(run, data, others, initial_epoch)
     return [whistle, *others, keras.callbacks.History(), _Boundary(whistle)]
 
 
 class _Whistle(keras.callbacks.Callback):
-    def __init__(self, run: Run, data: Resumable | None, others: Sequence[Any]) -> None:
+    def __init__(self, run: Run, data: Resumable | None, others: Sequence[Any], initial_epoch: int) -> None:
         super().__init__()
         self._run = run
         self._data = data
         self._others = tuple(others)
+        self._initial_epoch = initial_epoch  # those before it are not ours to count
         self._forget()
 
     def _forget(self) -> None:
@@ -96,7 +104,7 @@ class _Whistle(keras.callbacks.Callback):
             variables = model.optimizer.variables
             run.saves(name="optimizer", save=lambda: values(variables), load=lambda s: load_values(variables, s))
         run.track(rng=True)
-        total = per_epoch * epochs if per_epoch else None
+        total = per_epoch * max(0, epochs - self._initial_epoch) if per_epoch else None
         self._driven = run.driven(total=total, per_epoch=per_epoch)
         self._step = self._driven.start
         self._draws = torch_draws()

@@ -1,5 +1,6 @@
 """Data for Keras that can be moved to any batch of any epoch: batch i is computed, not waited for."""
 
+import math
 import threading
 import warnings
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from whistlestop.domain.errors import BadRequest
 from whistlestop.sdk.batches import Batches, Pass
 
 
@@ -41,6 +43,11 @@ class Resumable(keras.utils.PyDataset):
     def takes(x: Any) -> bool:
         return _is_sequence_of_batches(x) or all(hasattr(each, "shape") for each in keras.tree.flatten(x))
 
+    @staticmethod
+    def splits(x: Any) -> bool:
+        """Into a part for training and one for validation: arrays only."""
+        return not isinstance(x, Resumable) and not _is_sequence_of_batches(x) and Resumable.takes(x)
+
     def at(self, epoch: int, batch: int = 0, *, first: Callable[[], None] | None = None) -> None:
         """The next iteration is that of `epoch`, from `batch` on; `first` is called before its first batch is made."""
         self._position = (epoch, batch)
@@ -68,6 +75,20 @@ class Resumable(keras.utils.PyDataset):
         if self._given is not None:
             return self._given[chosen[0]]
         return keras.tree.map_structure(lambda each: each[chosen], self._arrays)
+
+
+def split_off(arrays: Any, part: float) -> tuple[Any, Any]:
+    """For training, and for validation: the last ones, as Keras has it. Parts of `arrays` may be None."""
+    arrays = keras.tree.map_structure(lambda each: None if each is None else _array(each), arrays)
+    count = len(next(each for each in keras.tree.flatten(arrays) if each is not None))
+    at = math.floor(count * (1.0 - part))
+    if not 0 < at < count:
+        raise BadRequest(f"fit(validation_split={part}) leaves nothing on one side of {count} samples")
+    training, held_out = (
+        keras.tree.map_structure(lambda each, side=side: None if each is None else each[side], arrays)
+        for side in (slice(at), slice(at, None))
+    )
+    return training, held_out
 
 
 def _is_sequence_of_batches(x: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from whistlestop.channel.layout import Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.integrations.lightning_place import Place, end_now, told_as_done, validation_due
 from whistlestop.sdk.run import Run
@@ -30,7 +31,6 @@ class Whistle(pl.Callback):
         self._trainer: Any = None
         self._driven: Any = None
         self._from: str | None = None
-        self._total: int | None = None
         self._loaded = False  # Lightning has loaded our checkpoint
         self._drawn = False  # the order of this epoch is known already
         self._first = False  # the first batch of this process is still to come
@@ -85,12 +85,17 @@ class Whistle(pl.Callback):
         if trainer.world_size > 1:  # only one rank saves, and Lightning would wait for the others there
             raise BadRequest(f"Whistle can't save a Trainer of {trainer.world_size} processes yet; use devices=1")
         per_epoch = _per_epoch(trainer)
+        begun = self._place.step - math.ceil(self._place.batches / trainer.accumulate_grad_batches)
+        even = per_epoch is not None and begun == trainer.current_epoch * per_epoch
         self._training = True
-        self._total = _total(trainer, per_epoch)
-        self._driven = self.run.driven(total=self._total, per_epoch=per_epoch)
+        # Without a total: when to end is the Trainer's business, unless a person has decided it.
+        self._driven = self.run.driven(per_epoch=per_epoch if even else None)
+        total = self._tell_total(trainer, begun)
+        if not even:
+            self._driven.epoch(trainer.current_epoch)
         self._drawn = self._first = True
         self._place.begin(trainer, _warn)
-        if self._place.step != self._total and self._driven.done(self._place.step):
+        if self._place.step != total and self._driven.done(self._place.step):
             self._stop(trainer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -98,7 +103,10 @@ class Whistle(pl.Callback):
         if not self._drawn:
             self._place.begin_epoch(trainer)
         self._drawn = False
-        if _per_epoch(trainer) is None:
+        self._tell_total(trainer, self._place.step)
+        if self.run._per_epoch not in (None, _per_epoch(trainer)):
+            self._count_epochs()
+        if self.run._per_epoch is None:
             self._driven.epoch(trainer.current_epoch)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -112,8 +120,11 @@ class Whistle(pl.Callback):
         self._validate = validation_due(trainer)
         if self._validate:
             self._place.hold(trainer)
+        ends = _ends(trainer)
+        if ends and not self.run._extended:
+            self.run._total = self._place.step
         due = self._driven.look(self._place.step)
-        if self._place.step == self._total:
+        if ends:
             return  # the validation and the epoch's end are still to come; `finished` saves behind them
         if self._driven.settle(due):
             self._stop(trainer)
@@ -132,6 +143,20 @@ class Whistle(pl.Callback):
         self._undo = _nothing
         if not self._stopped:
             self._driven.finished(self._place.step)
+
+    def _tell_total(self, trainer: Any, begun: int) -> int | None:
+        """As far as it is known in this epoch, which began at step `begun`: the data may grow. Feeds progress alone."""
+        total = _total(trainer, begun)
+        if not self.run._extended:
+            self.run._attachment.progress[Word.TOTAL] = total or 0
+        return total
+
+    def _count_epochs(self) -> None:
+        """One has another length than those before it: from here on steps don't tell where the next one begins."""
+        self.run._per_epoch = None
+        self.run._attachment.progress[Word.BATCHES] = 0
+        if self.run._cadence.counts_epochs:
+            _warn("epochs have different lengths: saves by epochs end here; give `every` in steps or minutes")
 
     def _stop(self, trainer: Any) -> None:
         self._stopped = True
@@ -169,7 +194,7 @@ class Whistle(pl.Callback):
 
     def _ask_rules(self, trainer: Any) -> None:
         """Those that wait for what was validated need not wait for one more step. All else does."""
-        if self._stopped or not self._validate or _per_epoch(trainer) is None or self._place.step == self._total:
+        if self._stopped or not self._validate or _per_epoch(trainer) is None or _ends(trainer):
             return
         due = self._driven.look(self._place.step)
         if due.stop and self._driven.settle(due):
@@ -200,14 +225,23 @@ def _per_epoch(trainer: Any) -> int | None:
     return math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
 
 
-def _total(trainer: Any, per_epoch: int | None) -> int | None:
+def _total(trainer: Any, begun: int) -> int | None:
     """Of optimizer steps. A module that steps by itself may count several of them in each batch."""
     limits = []
+    per_epoch = _per_epoch(trainer)
     if per_epoch is not None and trainer.max_epochs is not None and trainer.max_epochs >= 0:
-        limits.append(per_epoch * trainer.max_epochs)
+        limits.append(begun + per_epoch * (trainer.max_epochs - trainer.current_epoch))
     if trainer.max_steps >= 0 and trainer.lightning_module.automatic_optimization:
         limits.append(trainer.max_steps)
     return min(limits, default=None)
+
+
+def _ends(trainer: Any) -> bool:
+    """The batch that was just done is the Trainer's last one."""
+    if 0 <= trainer.max_steps <= trainer.global_step:
+        return True
+    last_epoch = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch + 1
+    return last_epoch and bool(trainer.is_last_batch)
 
 
 def _warn(text: str) -> None:

@@ -14,6 +14,7 @@ class Place:
 
     def __init__(self) -> None:
         self.step = 0  # optimizer steps done
+        self.batches = 0  # done in the epoch that an earlier process left
         self._random = rng_part()
         self._held: Mapping[str, Any] | None = None
         self._begun: Mapping[str, Any] = {}  # random states from which the order of this epoch was drawn
@@ -42,7 +43,7 @@ class Place:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._loaded = state
-        self.step = state["step"]
+        self.step, self.batches = state["step"], state["batches"]
 
     # Training begins, and each of its epochs.
 

@@ -19,7 +19,10 @@ _MOST_PIECES = 1000
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 _PAIR = re.compile(rf"(?<![\w.])([a-z_][\w./-]*)=({_NUMBER})(?![\w.])", re.IGNORECASE)
 _ITEM = re.compile(rf"""['"]([^'"]+)['"]: ['"]?({_NUMBER})['"]?(?=[,}}])""", re.IGNORECASE)
-_STEP = re.compile(r"\b(?:global_?step|step|iteration|iter)s?\b['\"]?[=: ]+(\d+)", re.IGNORECASE)
+_COUNT = (
+    r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d+)*"  # 1,000 and 1_000 too, but the comma in `step=3, loss=1` is none of it
+)
+_STEP = re.compile(rf"\b(?:global_?step|step|iteration|iter)s?\b['\"]?[=: ]+({_COUNT})", re.IGNORECASE)
 _STEP_NAMES = frozenset({"step", "global_step", "globalstep", "iteration", "iter"})
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ENDS = re.compile(r"(\r\n|[\r\n])")
@@ -45,7 +48,7 @@ def reader(pattern: str | Pattern[str]) -> Reader:
 def _all_of(pattern: Pattern[str], line: str) -> tuple[int | None, dict[str, float]] | None:
     values = {name: float(value) for name, value in pattern.findall(line) if name.lower() not in _STEP_NAMES}
     step = _STEP.search(line)
-    return (int(step[1]) if step else None, values) if values else None
+    return (int(step[1].replace(",", "")) if step else None, values) if values else None
 
 
 def _groups(pattern: Pattern[str], line: str) -> tuple[int | None, dict[str, float]] | None:

@@ -8,6 +8,7 @@ The Trainer's own checkpoint (model, optimizer, schedule, random states, its cou
 import contextlib
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Whistle(TrainerCallback):
         self._due: Any = None  # what waits for the Trainer to save
         self._ends = False  # the Trainer comes to its end by itself
         self._ours = False  # what the Trainer saves now was asked for by us alone
+        self._undo: Callable[[], None] = _nothing  # what was set for that
         self._ready: Path | None = None  # the Trainer's checkpoint, to be moved into ours
         self._from: str | None = None
         self._training = False
@@ -65,8 +67,13 @@ class Whistle(TrainerCallback):
                 f"the run goes on at step {restored.step}, but the Trainer begins at step {state.global_step}",
                 hint="call trainer.train(resume_from_checkpoint=whistle.resume_from)",
             )
+        if state.best_model_checkpoint and not Path(state.best_model_checkpoint).is_dir():
+            state.best_model_checkpoint = None  # a copy that was ours when this checkpoint was written
         self._training = True
         self._driven = self.run.driven(total=state.max_steps, per_epoch=_per_epoch(args, about["train_dataloader"]))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        self._put_back()  # save_strategy="best" has called our save off
 
     def on_step_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         if state.epoch is None or not float(state.epoch).is_integer():
@@ -81,7 +88,7 @@ class Whistle(TrainerCallback):
 
     def _look(self, args: Any, state: Any, control: Any) -> None:
         due = self._driven.look(state.global_step)
-        self._ends = state.global_step >= state.max_steps
+        self._ends = state.global_step >= state.max_steps or control.should_training_stop
         if due or self._ends:
             self._ask_for_save(due, args, state, control)
         if due.stop:  # an evaluation may take long, and nobody waits for it; a pause must not lose it
@@ -91,8 +98,22 @@ class Whistle(TrainerCallback):
         self._due = due
         self._ours = not control.should_save and not _written(args, state).exists()
         control.should_save = True
+        if self._ours:
+            self._put_back()
+            self._undo = _keep_theirs(args, state)
+
+    def _put_back(self) -> None:
+        undo, self._undo = self._undo, _nothing
+        undo()
+
+    def _save_end(self, args: Any, state: Any, control: Any) -> None:
+        """Another callback ends the training behind this step (EarlyStoppingCallback and the like)."""
+        if control.should_training_stop and not self._stopped and self._due is None and self._training:
+            self._ends = True
+            self._ask_for_save(self._driven.look(state.global_step), args, state, control)
 
     def on_save(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+        self._put_back()
         due, self._due = self._due, None
         if due is None:
             return
@@ -107,11 +128,12 @@ class Whistle(TrainerCallback):
                 self._stopped = control.should_training_stop = True
         finally:
             if self._ours and self.run.rank == 0:
-                _remove(self._ready)
+                shutil.rmtree(self._ready, ignore_errors=True)
             self._ready = None
 
     def on_train_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         self._training = False
+        self._put_back()
         if not self._stopped:
             self._driven.finished(state.global_step)
 
@@ -125,9 +147,7 @@ class Whistle(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **about: Any) -> None:
         self._in_evaluation = False
         self._evaluating.close()
-        if control.should_training_stop and not self._stopped and self._due is None and self._training:
-            self._ends = True  # for EarlyStoppingCallback and the like
-            self._ask_for_save(self._driven.look(state.global_step), args, state, control)
+        self._save_end(args, state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **about: Any) -> None:
         if not self._training:
@@ -139,17 +159,29 @@ class Whistle(TrainerCallback):
         points = {name: value for name, value in values.items() if name != "epoch" and not name.endswith(_TIMINGS)}
         if points:
             self.run.log_at(max(0, state.global_step - 1), points)
+        if not float(state.epoch or 0).is_integer():  # else on_epoch_end is still to come
+            self._save_end(args, state, control)
 
 
 def _written(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
-def _remove(directory: Path) -> None:
-    """And the output directory, if the Trainer made it for this alone."""
-    shutil.rmtree(directory, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        directory.parent.rmdir()
+def _keep_theirs(args: Any, state: Any) -> Callable[[], None]:
+    """Our save pushes none of the Trainer's own checkpoints out, and is not the best one: it is removed at once."""
+    limit, best = args.save_total_limit, state.best_model_checkpoint
+    args.save_total_limit = None
+
+    def undo() -> None:
+        args.save_total_limit = limit
+        if state.best_model_checkpoint == str(_written(args, state)):
+            state.best_model_checkpoint = best
+
+    return undo
+
+
+def _nothing() -> None:
+    pass
 
 
 def _per_epoch(args: Any, loader: Any) -> int | None:

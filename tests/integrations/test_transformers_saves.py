@@ -1,0 +1,113 @@
+"""What the Trainer writes by itself stays as it is beside our saves; however it ends, the end is saved."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from whistlestop.testing.example_program import quiet_environment
+from whistlestop.testing.missing import missing
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+import whistlestop
+from whistlestop.integrations.transformers import Whistle
+
+DATA = [{"x": torch.full((2,), float(n)), "labels": torch.ones(1)} for n in range(80)]
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(2, 1)
+    def forward(self, x, labels):
+        out = self.line(x)
+        return {"loss": ((out - labels) ** 2).mean(), "logits": out}
+
+class Other(TrainerCallback):
+    def __init__(self, run, save_at=0, step_end=0, log=0):
+        self.run, self.save_at, self.step_end, self.log, self.seen = run, save_at, step_end, log, {}
+    def on_step_begin(self, args, state, control, **about):
+        self.seen[state.global_step] = sorted(each.name for each in Path(args.output_dir).iterdir())
+        if state.global_step + 1 == self.save_at:
+            self.run.save(now=False)
+    def on_step_end(self, args, state, control, **about):
+        control.should_training_stop |= state.global_step == self.step_end
+    def on_log(self, args, state, control, **about):
+        control.should_training_stop |= state.global_step == self.log
+
+def go(name, options, **other):
+    arguments = TrainingArguments(
+        output_dir=f"{name}-output", max_steps=9, per_device_train_batch_size=4, logging_steps=1, report_to=[],
+        disable_tqdm=True, use_cpu=True, **options,
+    )
+    with whistlestop.run(name, checkpoints=name, resume="never", keep=9) as run:
+        whistle = Whistle(run)
+        callbacks = [other := Other(run, **other), whistle]
+        data = {"train_dataset": DATA, "eval_dataset": DATA[:4]}
+        trainer = Trainer(model=Model(), args=arguments, callbacks=callbacks, **data)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        trainer.save_metrics("train", {"loss": 1.0})
+    return {
+        "seen": other.seen, "limit": arguments.save_total_limit, "best": trainer.state.best_model_checkpoint,
+        "ours": sorted(int(each.name.split("-")[1]) for each in Path(name).rglob("step-*") if each.is_dir()),
+        "output": sorted(each.name for each in Path(arguments.output_dir).iterdir()),
+    }
+
+own = dict(save_strategy="steps", save_steps=5, save_total_limit=1)
+best = dict(own, eval_strategy="steps", eval_steps=7, metric_for_best_model="eval_loss")
+none = dict(save_strategy="no")
+print(json.dumps({
+    "beside": go("beside", own, save_at=7),
+    "best": go("best", best, save_at=7),
+    "plain": go("plain", none),
+    "step_end": go("step_end", none, step_end=4),
+    "log": go("log", none, log=4),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    if importlib.util.find_spec("transformers") is None:
+        missing("transformers is not installed")
+    child = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path_factory.mktemp("saves"),
+        env=quiet_environment(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    return dict(json.loads(child.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("kind", ["beside", "best"])
+def test_our_saves_push_no_checkpoint_of_the_trainer_out(told: dict[str, Any], kind: str) -> None:
+    assert told[kind]["ours"] == [7, 9]
+    assert told[kind]["seen"]["8"] == ["checkpoint-5"]
+    assert told[kind]["limit"] == 1  # as it was given
+    assert "checkpoint-9" in told[kind]["output"]
+
+
+def test_a_copy_that_is_removed_is_not_the_best_checkpoint(told: dict[str, Any]) -> None:
+    assert told["best"]["best"] is None
+
+
+def test_the_output_directory_stays_for_what_is_written_behind_the_training(told: dict[str, Any]) -> None:
+    assert told["plain"]["output"] == ["all_results.json", "train_results.json"]
+    assert told["plain"]["ours"] == [9]
+
+
+@pytest.mark.parametrize("kind", ["step_end", "log"])
+def test_an_end_that_another_callback_decides_is_saved(told: dict[str, Any], kind: str) -> None:
+    assert told[kind]["ours"] == [4]
