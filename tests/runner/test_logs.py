@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from whistlestop.runner.lines import MAX_LINE, Lines, Secrets
+from whistlestop.runner.lines import MAX_LINE, Lines, Secrets, looks_like_exception
 from whistlestop.runner.logs import TAIL_LINES, Capture, LogBook
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.wire.frames import LogLine, decode_line, split_records
@@ -160,3 +160,17 @@ def test_random_bytes_never_break_the_folding() -> None:
         data = bytes(chance.choice(b"ab\r\n\xff\0") for _ in range(chance.randrange(200)))
         whole, pieces = all_lines(data), all_lines(data, size=chance.randrange(1, 20))
         assert [text for text in whole if text][-1:] == [text for text in pieces if text][-1:]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("ValueError: boom", True),
+        ("torch.OutOfMemoryError: CUDA out of memory", True),
+        ("whistlestop.sdk.parts.RestoreFailed: extra is tracked, but the checkpoint has no such part", True),
+        ("Epoch 3: loss 0.5", False),
+        ("see https://example.org/A: more", False),
+    ],
+)
+def test_the_last_line_of_a_traceback_is_known(line: str, is_one: bool) -> None:
+    assert looks_like_exception(line) is is_one

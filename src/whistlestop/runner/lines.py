@@ -8,7 +8,9 @@ UPDATE_EVERY = 1.0  # seconds between two states of a progress bar
 
 _SHORTEST_SECRET = 4  # shorter values would blank out ordinary words
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Warning|Exit)\b|out of memory|Segmentation fault"
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Warning|Exit)\b"
+    r"|^(?:[A-Za-z_]\w*\.)+[A-Z]\w*: "  # of a module, whatever it is called
+    r"|out of memory|Segmentation fault"
 )
 
 
