@@ -158,6 +158,7 @@ def test_an_impatient_ctrl_c_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     assert left == []
+    assert list(tmp_path.glob("whistle-rehearsal-*")) == []
     assert doctor.returncode in (128 + signal.SIGINT, -signal.SIGINT), said
 
 

@@ -48,6 +48,7 @@ def test_values_are_read_as_people_mean_them(word: str, value: Any) -> None:
         (("extend", "1", "+5", "--steps", "6"), "+500"),
         (("set", "1", "lr"), "lr=0.01"),
         (("set", "1", "=5"), "lr=0.01"),
+        (("set", "1", "a=1", "b=1", "a=2"), "once"),
     ],
 )
 def test_what_is_not_understood_is_wrong_usage_with_an_example(
@@ -59,9 +60,19 @@ def test_what_is_not_understood_is_wrong_usage_with_an_example(
 
 
 def test_a_value_that_no_server_would_take_is_refused(whistle: Whistle) -> None:
-    for value in ("NaN", "Infinity", "1" + "0" * 400):
-        result = whistle("set", "1", f"lr={value}", "--json")
-        assert (result.code, result.error["code"]) == (1, "bad_request"), value
+    bad_name = "can't be the name of a parameter: letters, digits and _ . - /, 100 at most"
+    for word, text in (
+        ("lr=NaN", "lr = nan is not a finite number"),
+        ("lr=-Infinity", "lr = -inf is not a finite number"),
+        ("lr=1e400", "lr = inf is not a finite number"),
+        ("lr=+1e400", "lr = inf is not a finite number"),
+        ("lr=1" + "0" * 400, "lr is too large: whole numbers go up to 9007199254740992"),
+        ("mode=" + "x" * 1001, "mode is too long: a text has 1000 letters at most"),
+        ("learning rate=1", f"'learning rate' {bad_name}"),
+        ("x" * 101 + "=1", f"'{'x' * 101}' {bad_name}"),
+    ):
+        result = whistle("set", "1", word, "--json")
+        assert (result.code, result.error["code"], result.error["text"]) == (1, "bad_request", text), word
 
 
 def test_a_live_run_saves_on_request_and_tells_the_step(served: Whistle) -> None:

@@ -53,14 +53,14 @@ def test_lists_are_asked_with_their_filters(canned: Canned, client: Client) -> N
     [
         (lambda client: client.save("a", phase="p"), "save", {"phase": "p", "note": ""}),
         (
-            lambda client: client.extend("a", more=5, note="why"),
+            lambda client: client.extend("a", more=5, note="why", key="k"),
             "extend",
-            {"phase": None, "note": "why", "steps": None, "more": 5},
+            {"phase": None, "note": "why", "steps": None, "more": 5, "key": "k"},
         ),
         (
-            lambda client: client.set_params("a", {"lr": 1.0, "size": 2, "on": True, "mode": "x"}),
+            lambda client: client.set_params("a", {"lr": 1.0, "size": 2, "on": True, "mode": "x"}, key="k"),
             "params",
-            {"phase": None, "note": "", "params": {"lr": 1.0, "size": 2, "on": True, "mode": "x"}},
+            {"phase": None, "note": "", "params": {"lr": 1.0, "size": 2, "on": True, "mode": "x"}, "key": "k"},
         ),
     ],
 )
@@ -130,6 +130,34 @@ def test_a_submit_whose_answer_was_lost_is_sent_again_under_the_same_key(canned:
     first, second = (json.loads(body) for _, _, _, body in canned.seen)
     assert first == second
     assert first["key"]
+
+
+@pytest.mark.parametrize("verb", ["extend", "params"])
+def test_a_change_whose_answer_was_lost_is_sent_again_under_the_same_key(
+    canned: Canned, client: Client, verb: str
+) -> None:
+    def ask() -> Done:
+        return client.extend("12", more=5) if verb == "extend" else client.set_params("12", {"lr": 0.5})
+
+    canned.answers.append(lambda handler: handler.connection.shutdown(socket.SHUT_RDWR))
+    for _ in range(2):
+        canned.says(200, json.dumps({"run": RUN, "changed": True, "text": "done"}))
+    assert ask().text == "done"
+    assert ask().text == "done"
+    keys = [json.loads(body)["key"] for _, _, _, body in canned.seen]
+    assert keys[0] == keys[1]
+    assert keys[1] != keys[2], "another call is another request"
+    assert all(keys)
+
+
+def test_nobody_is_told_to_ask_for_more_steps_again_where_the_first_request_may_have_arrived(
+    canned: Canned, client: Client
+) -> None:
+    for _ in range(2):
+        canned.answers.append(lambda handler: handler.connection.shutdown(socket.SHUT_RDWR))
+    with pytest.raises(errors.ServerUnreachable) as lost:
+        client.extend("12", more=5)
+    assert lost.value.hint == "it may have been taken; look before you ask again: whistle show 12"
 
 
 def test_a_bundle_is_looked_for_and_sent_as_it_is(canned: Canned, client: Client, tmp_path: Path) -> None:

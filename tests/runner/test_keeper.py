@@ -53,6 +53,17 @@ def store(tmp_path: Path) -> Counting:
     return Counting(tmp_path)
 
 
+def test_a_checkpoint_is_told_with_the_saves_that_it_answers(store: Counting) -> None:
+    store.save(1)
+    between = store.list("train")[0].at
+    store.save(2)
+    told = Told()
+    one = CheckpointKeeper(store, "train", keep=9, protected=(), tell=told, answers=lambda at: 3 if at > between else 0)
+    one.start()
+    one.finish()
+    assert [(data["step"], data["saves"]) for kind, data in told if kind == "checkpoint"] == [(1, 0), (2, 3)]
+
+
 def keeper(store: Counting, told: Told, keep: int = 10) -> CheckpointKeeper:
     return CheckpointKeeper(store, "train", keep=keep, protected=(), tell=told)
 

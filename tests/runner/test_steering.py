@@ -79,6 +79,26 @@ def test_what_the_program_has_applied_is_replayed_by_the_next_process_of_the_sam
     assert len(kit.peer.texts()) == 2, "the program was made to read what it knows"
 
 
+def test_what_the_program_refused_is_not_replayed_by_the_next_process_of_the_same_attempt(kit: Kit) -> None:
+    say = """
+            journal.event({"kind": "steered", "seq": 2, "step": 460})
+            journal.event({"kind": "steering_refused", "seq": 2, "text": "too high"})
+    """.strip()
+    job = kit.python(AS_TOLD.replace("SAY", say), steering=[TOTAL, RATE])
+    place = kit.directory(job) / STEERING_FILE
+
+    def listed() -> list[int]:
+        return [change["seq"] for change in json.loads(place.read_bytes())["changes"]]
+
+    until(lambda: place.exists() and listed() == [1], "the refused one to go")
+    kit.peer.send(Order(seq=9, steering=[TOTAL, RATE]))  # the server has not heard of it
+    kit.peer.send(Order(seq=10, steering=[TOTAL, RATE, Change(3, "total", 9000)]))
+    until(lambda: listed() != [1], "the order")
+    assert listed() == [1, 3]
+    (kit.work / "leave").touch()
+    kit.ended()
+
+
 def test_a_full_disk_delays_a_change_and_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     control = Control.create(tmp_path / CONTROL_FILE)
     one, notices = Steering(tmp_path, control, []), list[str]()

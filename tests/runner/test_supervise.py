@@ -10,8 +10,10 @@ import pytest
 from runner_kit import Kit, until
 
 from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.channel.control import Control
 from whistlestop.channel.journal import parse
-from whistlestop.channel.layout import Kind
+from whistlestop.channel.layout import Kind, Loop, Word
+from whistlestop.runner import progress
 from whistlestop.wire.frames import Order
 from whistlestop.wire.launch import Input
 
@@ -266,10 +268,10 @@ def test_system_samples_are_shipped(kit: Kit) -> None:
     assert {"system/cpu_percent", "system/memory_bytes", "system/processes"} <= set(names)
 
 
-def save(kit: Kit, step: int, phase: str = "train", attempt: int = 1) -> Path:
+def save(kit: Kit, step: int, phase: str = "train", attempt: int = 1, **meta: Any) -> Path:
     writer = CheckpointStore(kit.root / "checkpoints").begin(phase, step, attempt, "a-before")
     writer.add_bytes("state", b"weights" * 1000)
-    return writer.commit({"metrics": {"loss": 0.5}}).path
+    return writer.commit({"metrics": {"loss": 0.5}, **meta}).path
 
 
 def test_the_newest_verified_checkpoint_is_given_and_damaged_ones_are_set_aside(kit: Kit) -> None:
@@ -293,6 +295,53 @@ def test_it_never_starts_from_zero_when_checkpoints_were_committed(kit: Kit, lef
     kit.launch("/bin/sh", "-c", "touch started", must_restore=True)
     assert kit.ended()["reason"] == "checkpoint_unusable"
     assert list(kit.work.iterdir()) == []
+
+
+def test_a_poisoned_checkpoint_is_not_called_damaged(kit: Kit) -> None:
+    good, poisoned = save(kit, 5), save(kit, 6, healthy=False)
+    kit.launch("/bin/sh", "-c", "echo $WHISTLE_RESTORE")
+    kit.ended()
+    assert kit.peer.texts() == [str(good)]
+    told = [event for event in kit.peer.events() if event.kind == "checkpoint_set_aside"]
+    assert [(event.data["path"], event.data["why"]) for event in told] == [
+        (str(poisoned), "a value was not finite before it was saved")
+    ]
+    assert told[0].text == (
+        "The checkpoint of step 6 is passed over: a value was not finite before it was saved. "
+        "To go on from it all the same: whistle continue r-1 --step 6"
+    )
+
+
+def test_where_every_checkpoint_is_poisoned_it_is_said_how_to_go_on_all_the_same(kit: Kit) -> None:
+    paths = [save(kit, step, healthy=False) for step in (5, 6)]
+    kit.launch("/bin/sh", "-c", "touch started", must_restore=True)
+    ended = kit.ended()
+    assert ended["reason"] == "checkpoint_unusable"
+    assert "a value was not finite before they were saved" in ended["evidence"]
+    assert "whistle continue r-1 --step 6" in ended["evidence"]
+    assert "damaged" not in ended["evidence"]
+    assert [ended["evidence"].count(str(path)) for path in paths] == [1, 1]
+    assert list(kit.work.iterdir()) == []
+
+
+def test_damaged_and_poisoned_checkpoints_are_told_apart_each_once(kit: Kit) -> None:
+    torn, poisoned = save(kit, 5), save(kit, 6, healthy=False)
+    (torn / "state").write_bytes(b"torn")
+    kit.launch("/bin/sh", "-c", "touch started", must_restore=True)
+    said = kit.ended()["evidence"]
+    assert said.count(str(torn)) == said.count(str(poisoned)) == 1
+    assert "has 4 bytes instead of" in said
+    assert "a value was not finite before it was saved" in said
+
+
+def test_the_loop_is_part_of_the_progress(tmp_path: Path) -> None:
+    control = Control.create(tmp_path / "control")
+    control[Word.LOOP] = Loop.FINISHED
+    said = progress.read(control, task=False, started=True, stopping=False, ending=False)
+    assert said.loop == Loop.FINISHED
+    control[Word.LOOP] = 77
+    assert progress.read(control, task=False, started=True, stopping=False, ending=False).loop == 0
+    control.close()
 
 
 def test_inputs_of_earlier_phases_are_given_by_name(kit: Kit) -> None:

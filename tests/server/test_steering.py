@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whistlestop.channel.layout import Kind
+from whistlestop.channel.layout import Kind, Loop
 from whistlestop.domain.errors import BadRequest, NotATrainPhase, NotFound, PhaseEnded, Refused, RunEnded
 from whistlestop.engines.base import JobState
 from whistlestop.server.services import ingest, launches, steering, submit, verbs, views
@@ -76,8 +76,8 @@ class Program:
         head = (len(body) + 8).to_bytes(4, "little") + int(Kind.EVENT).to_bytes(2, "little") + b"\0\0"
         self._send("events-0", head + body)
 
-    def at(self, step: int, total: int = 1000, stage: str = "training") -> None:
-        progress = Progress(at=self.here.now, stage=stage, step=step, total=total)
+    def at(self, step: int, total: int = 1000, stage: str = "training", **more: Any) -> None:
+        progress = Progress(at=self.here.now, stage=stage, step=step, total=total, **more)
         self.here.context.hub.progress[self.attempt.id] = progress
 
     def declare(self, **params: Any) -> None:
@@ -120,8 +120,8 @@ def extend(here: World, run: RunView, **body: Any) -> Any:
     return steering.extend(here.context, run.id, ExtendBody(**body), ME)
 
 
-def put(here: World, run: RunView, phase: str | None = None, **params: Any) -> Any:
-    return steering.set_params(here.context, run.id, ParamsBody(params=params, phase=phase), ME)
+def put(here: World, run: RunView, phase: str | None = None, key: str | None = None, **params: Any) -> Any:
+    return steering.set_params(here.context, run.id, ParamsBody(params=params, phase=phase, key=key), ME)
 
 
 def test_a_change_is_carried_whole_applied_once_and_told_with_its_actor(here: World) -> None:
@@ -172,6 +172,54 @@ def test_what_the_program_refuses_is_told_and_not_asked_again(here: World) -> No
     assert program.order.steering is None
 
 
+def test_a_value_that_proves_wrong_at_its_declaration_counts_as_refused(here: World) -> None:
+    run = here.submit()
+    program = Program(here, run)
+    put(here, run, lr=0.5)
+    program.tell(kind="steered", seq=1, step=0)
+    put(here, run, lr=2.0)
+    program.tell(kind="steered", seq=2, step=3)
+    program.tell(kind="steering_refused", seq=2, text="lr was not changed: 2.0 is above 1.0")
+    program.tell(kind="steering_refused", seq=2, text="lr was not changed: 2.0 is above 1.0")
+    assert said(here, run, "steering_refused") == [
+        ("me", "the program did not take lr = 2.0, asked by me: lr was not changed: 2.0 is above 1.0")
+    ]
+    assert [(change.step, bool(change.refused)) for change in phase_of(here, run).steering] == [
+        (0, False),
+        (None, True),
+    ]
+    assert program.order.steering == [Change(1, "param:lr", 0.5, 0, "me")], "the wish before it stands again"
+    assert not put(here, run, lr=0.5).changed
+    assert put(here, run, lr=2.0).changed, "a refused value is not there already"
+    program.saved(10)
+    child = submit.continue_run(here.context, run.id, ContinueBody(), ME)
+    assert [change.seq for change in child.phases[0].steering] == [1]
+
+
+def test_a_request_that_is_repeated_under_its_key_is_answered_as_the_first(here: World) -> None:
+    run = here.submit()
+    program = Program(here, run)
+    program.at(100)
+    first = extend(here, run, more=500, key="one")
+    again = extend(here, run, more=500, key="one")
+    assert (again.changed, again.text) == (True, first.text)
+    assert [change.value for change in phase_of(here, run).steering] == [1500]
+    assert len(said(here, run, "extend_requested")) == 1
+    assert extend(here, run, more=500, key="two").run.phases[0].steering[-1].value == 2000
+    one = put(here, run, key="three", lr=0.5, size=3)
+    put(here, run, lr=0.6)
+    assert put(here, run, key="three", lr=0.5, size=3).text == one.text
+    assert [change.value for change in phase_of(here, run).steering] == [1500, 2000, 0.5, 3, 0.6]
+    program.tell(kind="steered", seq=1, step=101)
+    program.saved(110)
+    program.end("finished", last_step=1000)
+    assert extend(here, run, more=500, key="one").text == first.text, "the answer was lost, not the request"
+    child = submit.continue_run(here.context, run.id, ContinueBody(), ME)
+    Program(here, child).at(120)
+    assert extend(here, child, more=500, key="one").changed
+    assert len(phase_of(here, child).steering) == 2, "another run's keys are its own"
+
+
 def test_a_save_is_counted_and_answered_by_the_next_commit(here: World) -> None:
     run = here.submit()
     program = Program(here, run)
@@ -188,6 +236,20 @@ def test_a_save_is_counted_and_answered_by_the_next_commit(here: World) -> None:
     save(here, run)
     save(here, run)
     assert program.order.checkpoint_now == 3
+
+
+def test_a_save_is_answered_by_what_its_runner_counted_whatever_its_clock_says(here: World) -> None:
+    run = here.submit()
+    program = Program(here, run)
+    save(here, run)
+    program.saved(10, at=here.now + 3600, saves=0)
+    assert phase_of(here, run).saves.done == 0, "it was on its way before the request was seen"
+    save(here, run)
+    program.saved(20, at=here.now - 3600, saves=1)
+    assert phase_of(here, run).saves.model_dump() == {"requested": 2, "done": 1, "step": 20}
+    assert program.order.checkpoint_now == 2
+    program.saved(30, at=here.now - 3600, saves=99)
+    assert phase_of(here, run).saves.model_dump() == {"requested": 2, "done": 2, "step": 30}
 
 
 def test_a_save_that_was_not_made_is_asked_of_the_next_attempt(lite: World) -> None:
@@ -317,8 +379,48 @@ def test_a_program_that_trains_and_has_declared_nothing_takes_no_parameter(lite:
     program.at(0, stage="starting")
     assert "may never do so" in put(lite, run, lr=0.5).text
     program.at(5)
+    assert "may never do so" in put(lite, run, lr=0.6).text, "its words come behind its progress"
+    program.declare()
+    assert phase_of(lite, run).params == {}
     with pytest.raises(NotFound, match="has declared no parameter"):
-        put(lite, run, lr=0.6)
+        put(lite, run, lr=0.7)
+
+
+def test_what_an_attempt_has_not_declared_yet_is_not_refused_for_what_the_one_before_did(lite: World) -> None:
+    run = lite.submit("name: x\ncommand: 'true'\nretries: 1\n")
+    program = Program(lite, run)
+    program.at(5)
+    program.declare(lr={"value": 0.1})
+    with pytest.raises(NotFound):
+        put(lite, run, size=3)
+    program.end("code_raised", last_step=5)
+    lite.now += 600
+    lite.tick()
+    second = Program(lite, run)
+    second.at(5, resumed_step=5)
+    second.declare()
+    assert "has not declared size yet" in put(lite, run, size=3).text, "no step of it is done"
+    second.at(6, resumed_step=5)
+    with pytest.raises(NotFound) as unknown:
+        put(lite, run, sise=3)
+    assert unknown.value.hint == "it has declared: lr"
+
+
+@pytest.mark.parametrize("loop", [Loop.FINISHED, Loop.STOPPED, Loop.LEFT])
+def test_behind_its_loop_a_phase_takes_nothing_any_more(lite: World, loop: Loop) -> None:
+    run = lite.submit()
+    program = Program(lite, run)
+    program.at(1000, loop=int(loop))
+    for ask in (
+        lambda: extend(lite, run, more=500),
+        lambda: put(lite, run, lr=0.5),
+        lambda: save(lite, run),
+    ):
+        with pytest.raises(Refused, match="has left its loop") as late:
+            ask()
+        assert "whistle continue" in str(late.value.hint)
+    program.at(1000, loop=int(Loop.INSIDE))
+    assert extend(lite, run, more=500).changed
 
 
 def test_a_change_that_came_too_late_is_told(lite: World) -> None:

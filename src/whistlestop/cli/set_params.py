@@ -21,9 +21,20 @@ def set_params(
     """Change declared parameters (run.param in the program) at the next step. All of them, or none."""
     from whistlestop.cli.verbs import tell
 
-    given = dict(pair(word) for word in params)
+    given = all_of(params)
     with connect() as client:
         tell(client.set_params(run, given, phase=phase, note=note), as_json=as_json)
+
+
+def all_of(words: list[str]) -> dict[str, bool | int | float | str]:
+    from whistlestop.cli.failures import Usage
+
+    given: dict[str, bool | int | float | str] = {}
+    for name, value in map(pair, words):
+        if name in given:
+            raise Usage(f"{name} is given twice.", hint="each parameter once: which of the two values is meant?")
+        given[name] = value
+    return given
 
 
 def pair(word: str) -> tuple[str, bool | int | float | str]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import Query, Transport, quoted
-from whistlestop.domain.errors import NotFound, ServerUnreachable, WhistleError
+from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable, WhistleError
 from whistlestop.wire import api
 
 Shaped = TypeVar("Shaped", bound=BaseModel)
@@ -77,12 +77,7 @@ class Client:
             note=note,
             key=key or uuid4().hex,
         )
-        try:
-            return self._post(api.RunView, "/runs", body)
-        except ServerUnreachable as unreachable:
-            if "broke" not in unreachable.text:
-                raise
-            return self._post(api.RunView, "/runs", body)  # the key makes it the same run
+        return self._post_keyed(api.RunView, "/runs", body)
 
     def check(self, spec: str, sets: Sequence[str] = ()) -> api.Checked:
         return self._post(api.Checked, "/check", api.CheckBody(spec=spec, set=list(sets)))
@@ -127,15 +122,37 @@ class Client:
         return self._verb(run, "save", api.SaveBody(phase=phase, note=note))
 
     def extend(
-        self, run: str, *, steps: int | None = None, more: int | None = None, phase: str | None = None, note: str = ""
+        self,
+        run: str,
+        *,
+        steps: int | None = None,
+        more: int | None = None,
+        phase: str | None = None,
+        note: str = "",
+        key: str | None = None,
     ) -> api.Done:
-        """`steps` in all, or `more` than now."""
-        return self._verb(run, "extend", api.ExtendBody(steps=steps, more=more, phase=phase, note=note))
+        """`steps` in all, or `more` than now. `key`: a repeated call with the same one is the same request."""
+        body = api.ExtendBody(steps=steps, more=more, phase=phase, note=note, key=key or uuid4().hex)
+        try:
+            return self._post_keyed(api.Done, f"/runs/{quoted(run)}/extend", body)
+        except ServerUnreachable as unreachable:
+            if more is not None and "no server" not in unreachable.text:  # another call would be another request
+                unreachable.hint = f"it may have been taken; look before you ask again: whistle show {run}"
+            raise
 
     def set_params(
-        self, run: str, params: Mapping[str, bool | int | float | str], *, phase: str | None = None, note: str = ""
+        self,
+        run: str,
+        params: Mapping[str, bool | int | float | str],
+        *,
+        phase: str | None = None,
+        note: str = "",
+        key: str | None = None,
     ) -> api.Done:
-        return self._verb(run, "params", api.ParamsBody(params=dict(params), phase=phase, note=note))
+        if (text := api.params_problem(params)) is not None:
+            raise BadRequest(text)
+        body = api.ParamsBody(params=dict(params), phase=phase, note=note, key=key or uuid4().hex)
+        return self._post_keyed(api.Done, f"/runs/{quoted(run)}/params", body)
 
     def pause(self, run: str, *, checkpoint: Literal["save", "latest"] = "save", note: str = "") -> api.Done:
         return self._verb(run, "pause", api.PauseBody(checkpoint=checkpoint, note=note))
@@ -313,6 +330,15 @@ class Client:
 
     def _verb(self, run: str, verb: str, body: BaseModel) -> api.Done:
         return self._post(api.Done, f"/runs/{quoted(run)}/{verb}", body)
+
+    def _post_keyed(self, shape: type[Shaped], path: str, body: BaseModel) -> Shaped:
+        """Once more where only the answer may have been lost: the key makes it the same request."""
+        try:
+            return self._post(shape, path, body)
+        except ServerUnreachable as unreachable:
+            if "broke" not in unreachable.text:
+                raise
+            return self._post(shape, path, body)
 
     def _get(self, shape: type[Shaped], path: str, query: Query | None = None) -> Shaped:
         return self._read(shape, self._transport.request("GET", path, query=query).content)

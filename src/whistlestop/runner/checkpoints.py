@@ -17,17 +17,25 @@ Tell = Callable[..., None]
 class CheckpointKeeper:
     """Verifies every complete checkpoint of the phase once, tells of it, and removes what retention lets go.
 
-    `tell` is called from this keeper's thread.
+    `tell` is called from this keeper's thread. `answers`: how many saves had been asked for at the time of a commit.
     """
 
     def __init__(
-        self, store: CheckpointStore, phase: str, *, keep: int, protected: Collection[str], tell: Tell
+        self,
+        store: CheckpointStore,
+        phase: str,
+        *,
+        keep: int,
+        protected: Collection[str],
+        tell: Tell,
+        answers: Callable[[float], int] = lambda at: 0,
     ) -> None:
         self._store = store
         self._phase = phase
         self._keep = keep
         self.protected = set(protected)
         self._tell = tell
+        self._answers = answers
         self._left = False
         self._read_before = Verified(store.root / phase)
         self._kept_on: set[str] = set()  # could not be removed, and that was said
@@ -88,7 +96,8 @@ class CheckpointKeeper:
         if self._left:
             return
         self._verified[checkpoint.id] = checkpoint
-        self._tell("checkpoint", f"Checkpoint of step {checkpoint.step} is verified.", **_describe(checkpoint))
+        said = _describe(checkpoint) | {"saves": self._answers(checkpoint.at)}
+        self._tell("checkpoint", f"Checkpoint of step {checkpoint.step} is verified.", **said)
         self._retain()
 
     def _retain(self) -> None:

@@ -53,6 +53,7 @@ class Climber:
         self._program: Program | None = None
         self._ordered_at = self._rung_at = self._started_at = 0.0
         self._seq = self._saves = 0
+        self._handed: list[tuple[float, int]] = []  # when the program was asked to save, and how many times by then
         self.stop = Stop.NONE
         self.rung: Rung | None = None
         self.actor = ""
@@ -114,7 +115,13 @@ class Climber:
     def _hand_saves(self) -> None:
         """Once there is a loop: it saves for every increase that it sees, and what was there before it is none."""
         if self._control[Word.LOOP] and self._saves > self._control[Word.CHECKPOINT_NOW]:
+            # By the clock that also dates the checkpoints; whichever thread asks sees the whole list.
+            self._handed = [*self._handed, (time.time(), self._saves)]
             self._control[Word.CHECKPOINT_NOW] = self._saves
+
+    def saves_handed_by(self, at: float) -> int:
+        """How many saves the program had been asked for when it committed a checkpoint at this time."""
+        return max((count for handed_at, count in self._handed if handed_at <= at), default=0)
 
     def _climb(self, rung: Rung) -> None:
         self.rung, self._rung_at = rung, self._clock()

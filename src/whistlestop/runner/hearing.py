@@ -23,11 +23,12 @@ class Hearing:
         *,
         announce: Callable[[str], None],
         applied: Callable[[int, int], None] = lambda seq, step: None,
+        refused: Callable[[int], None] = lambda seq: None,
         hide: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._hide = hide
         self._directory = directory
-        self._announce, self._applied = announce, applied
+        self._announce, self._applied, self._refused = announce, applied, refused
         self._readers: dict[str, tuple[JournalReader, int]] = {}
         self._deaf: set[str] = set()
         self._looks = 0
@@ -70,6 +71,8 @@ class Hearing:
                 self._announce(directory)
             case {"kind": "steered", "seq": int(seq), "step": int(step)}:
                 self._applied(seq, step)
+            case {"kind": "steering_refused", "seq": int(seq)}:
+                self._refused(seq)
             case {"kind": "stop_reasons", "reasons": list(reasons)}:
                 self.stop_reasons = [self._reason(each) for each in reasons[:_MOST] if isinstance(each, dict)]
             case {"kind": "rank_died", "rank": int(rank)} if len(self.dead_ranks) < _MOST:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
 
 QUICK_BUNDLE = 8 << 20
+_NOT_FINITE = "a value was not finite before it was saved"
 # Taken from the runner's own environment where the launch says nothing: without them hardly a program starts.
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
@@ -28,8 +29,21 @@ class CannotStart(Exception):
 
 
 class Aside(NamedTuple):
+    """A checkpoint that is not gone on from. `why` need not name it."""
+
     path: str
     why: str
+    step: int
+    healthy: bool = True  # False: nothing is wrong with its files, but with what was trained
+
+    def in_words(self, run: str) -> str:
+        if self.healthy:
+            return f"A checkpoint can't be used: {self.why}"
+        return f"The checkpoint of step {self.step} is passed over: {self.why}. {_all_the_same(run, self.step, 'it')}"
+
+    def once(self) -> str:
+        """Its path, once, and why."""
+        return self.why if self.path in self.why else f"{self.path}: {self.why}"
 
 
 class Prepared(NamedTuple):
@@ -128,15 +142,30 @@ def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> tuple[str, int, 
         if found is not None:
             return found
     if aside or (launch.must_restore and launch.restore_from is None):
-        whys = " ".join(f"{each.path}: {each.why}." for each in aside)
-        raise CannotStart(
-            "checkpoint_unusable",
-            f"This phase has committed checkpoints, and none of them can be used. {whys} Nothing was touched: "
-            "restore the files, or start the phase afresh.",
-        )
+        raise CannotStart("checkpoint_unusable", _unusable(launch, aside))
     if launch.restore_from is None:
         return None
     return _verified(launch, launch.restore_from)
+
+
+def _unusable(launch: "Launch", aside: list[Aside]) -> str:
+    poisoned = [each for each in aside if not each.healthy]
+    if poisoned and len(poisoned) == len(aside):
+        paths = ", ".join(each.path for each in poisoned)
+        return (
+            "No checkpoint of this phase is fit to go on from: a value was not finite before they were saved "
+            f"({paths}). Nothing was touched. {_all_the_same(launch.run_id, poisoned[0].step)}"
+        )
+    whys = "".join(f" {each.once()}." for each in aside)
+    instead = f" {_all_the_same(launch.run_id, poisoned[0].step, f'step {poisoned[0].step}')}" if poisoned else ""
+    return (
+        f"This phase has committed checkpoints, and none of them can be used.{whys} Nothing was touched: "
+        f"restore the files, or start the phase afresh.{instead}"
+    )
+
+
+def _all_the_same(run: str, step: int, what: str = "the newest") -> str:
+    return f"To go on from {what} all the same: whistle continue {run} --step {step}"
 
 
 def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
@@ -154,7 +183,7 @@ def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
             env[variable] = found[0]
         elif damaged:
             raise CannotStart(
-                "checkpoint_unusable", f"No checkpoint of phase {wanted.phase} can be used: {damaged[0].why}"
+                "checkpoint_unusable", f"No checkpoint of phase {wanted.phase} can be used: {damaged[0].once()}"
             )
     return env
 
@@ -175,7 +204,9 @@ def _verified(launch: "Launch", directory: str) -> tuple[str, int, str]:
 
 def _newest(store: "CheckpointStore", phase: str, aside: list[Aside]) -> tuple[str, int, str] | None:
     found, damaged = store.newest(phase)
-    aside += [Aside(str(checkpoint.path), why) for checkpoint, why in damaged]
+    aside += [
+        Aside(str(each.path), why if each.healthy else _NOT_FINITE, each.step, each.healthy) for each, why in damaged
+    ]
     return (str(found.path), found.step, found.id) if found is not None else None
 
 

@@ -33,6 +33,7 @@ def read(control: Control, *, task: bool, started: bool, stopping: bool, ending:
         evaluations=_count(control, Word.EVALUATIONS),
         loop_started_at=_seconds(control, Word.LOOP_STARTED_AT),
         resumed_step=_count(control, Word.RESUMED_STEP),
+        loop=int(loop(control)),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from whistlestop.domain.errors import BadRequest
+from whistlestop.runner.leaving import Leaving
 from whistlestop.runner.rehearsal_process import Played, Stage, play
 from whistlestop.runner.rehearsal_report import Difference, Kind, Outcome, Report, compare, failed
 
@@ -43,7 +44,7 @@ def rehearse(
         raise BadRequest("a rehearsal takes at least 2 steps")
     if any(not 0 < each < steps for each in given):
         raise BadRequest(f"the interruption must be at one of the steps 1 to {steps - 1}")
-    with tempfile.TemporaryDirectory(prefix="whistle-rehearsal-") as root:
+    with Leaving() as leaving, tempfile.TemporaryDirectory(prefix="whistle-rehearsal-") as root, leaving.allowed():
         stage = Stage(
             command=tuple(command),
             root=Path(root),

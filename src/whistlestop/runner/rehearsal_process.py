@@ -19,6 +19,7 @@ from whistlestop.engines import processes
 from whistlestop.engines.attempt_files import Started
 from whistlestop.engines.containment import Tree
 from whistlestop.runner import progress
+from whistlestop.runner.leaving import Leaving
 
 ENV_DIGESTS = "WHISTLE_DIGESTS"  # 1: every checkpoint's manifest has a hash per leaf
 PHASE = "rehearsal"
@@ -180,7 +181,7 @@ def _run(
 ) -> tuple[int, str]:
     """Exit code, and why we ended it if it did not end by itself. Nothing of it is left when this returns."""
     stage.say(f"{what}: starting")
-    with log.open("wb") as output:
+    with log.open("wb") as output, Leaving() as leaving:
         process = subprocess.Popen(
             stage.command,
             cwd=stage.cwd,
@@ -190,14 +191,15 @@ def _run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # Not its descendants by our own pid: whoever calls may have other children. Session and mark find all of its.
-    seen = processes.read(process.pid)
-    tree = Tree(attempt_id, program=Started(process.pid, seen.start) if seen else None)
-    try:
-        cut = _watch(stage, process, control, what=what, to=to)
-    finally:
-        tree.end()
-        code = process.wait()
+        # Not its descendants by our own pid: whoever calls may have other children. Session and mark find all of its.
+        seen = processes.read(process.pid)
+        tree = Tree(attempt_id, program=Started(process.pid, seen.start) if seen else None)
+        try:
+            with leaving.allowed():
+                cut = _watch(stage, process, control, what=what, to=to)
+        finally:
+            tree.end()
+            code = process.wait()
     stage.say(f"{what}: {cut or f'ended at step {max(0, control[Word.STEP])}'}")
     return code, cut
 

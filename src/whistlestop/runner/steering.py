@@ -26,6 +26,7 @@ class Steering:
         self._entries: list[Entry] = [dict(each) for each in given]
         self._unwritten = self._news = bool(given)  # the file is behind; the program has to look at it
         self._complained = False
+        self._refused: set[int] = set()
 
     def begin(self) -> None:
         """Before the program starts. OSError: it would train as if nothing had been changed, so it must not start."""
@@ -47,6 +48,7 @@ class Steering:
                 "actor": each.actor,
             }
             for each in changes
+            if each.seq not in self._refused
         ]
         if news != self._entries:
             self._entries, self._unwritten, self._news = news, True, True
@@ -58,6 +60,13 @@ class Steering:
             if entry["seq"] == seq and entry["step"] is None:
                 entry["step"] = step
                 self._unwritten = True
+
+    def refused(self, seq: int) -> None:
+        """The program said so. It is not asked again, not even by another process of the same attempt."""
+        kept = [entry for entry in self._entries if entry["seq"] != seq]
+        if len(kept) < len(self._entries):
+            self._refused.add(seq)
+            self._entries, self._unwritten = kept, True
 
     def retry(self, tell: Callable[..., None]) -> None:
         if not self._unwritten:
@@ -80,4 +89,4 @@ class Steering:
             self._control[Word.STEERING] += 1
 
     def _last(self) -> int:
-        return max((int(each["seq"]) for each in self._entries), default=0)
+        return max((*(int(each["seq"]) for each in self._entries), *self._refused), default=0)

@@ -123,11 +123,13 @@ class Supervisor:
             keep=self._launch.checkpoint_keep,
             protected=self._launch.checkpoint_protected,
             tell=self._tell_from_thread,
+            answers=self._climber.saves_handed_by,
         )
         self._hearing = Hearing(
             self._directory,
             announce=self._keeper.announce,
             applied=self._steering.applied,
+            refused=self._steering.refused,
             hide=self._hide.hide_text,
         )
         self._capture = Capture(self._book, self._hide)
@@ -155,8 +157,8 @@ class Supervisor:
         if isinstance(self._prepared, CannotStart):
             raise self._prepared
         ready = self._prepared
-        for path, why in ready.aside:
-            self._tell("checkpoint_set_aside", f"A checkpoint can't be used: {why}", path=path, why=why)
+        for each in ready.aside:
+            self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
         if self._program.started_at is None:
             start_program(self._program, self._launch, ready)
         if ready.restored_id is not None:

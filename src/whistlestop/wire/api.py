@@ -1,20 +1,26 @@
 """The shapes of /api/v1. Keys may be added, none is renamed: scripts rely on them."""
 
+import math
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 RunStatus = Literal["queued", "starting", "running", "waiting", "completed", "failed", "killed"]
 Role = Literal["admin", "member", "viewer"]
 Name = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")
 MAX_NOTE = 10_000
 MOST_STEPS = 2**53  # every program's numbers hold it exactly
+MOST_TEXT = 1000
 Value = (
     bool
     | Annotated[int, Field(ge=-MOST_STEPS, le=MOST_STEPS)]
     | Annotated[float, Field(allow_inf_nan=False)]
-    | Annotated[str, StringConstraints(max_length=1000)]
+    | Annotated[str, StringConstraints(max_length=MOST_TEXT)]
 )
+PARAM_NAME = r"^[\w./-]{1,100}$"
 
 
 class Shape(BaseModel):
@@ -369,15 +375,45 @@ class SaveBody(StopBody):
     """Save at the next step and go on."""
 
 
-class ExtendBody(StopBody):
+class Keyed(StopBody):
+    key: str | None = Field(
+        None, min_length=1, max_length=100, description="idempotency key: the same key is the same request to this run"
+    )
+
+
+class ExtendBody(Keyed):
     steps: int | None = Field(None, ge=1, le=MOST_STEPS, description="how many steps in all")
     more: int | None = Field(None, ge=1, le=MOST_STEPS, description="how many more than now; instead of steps")
 
 
-class ParamsBody(StopBody):
-    params: dict[Annotated[str, StringConstraints(min_length=1, max_length=100)], Value] = Field(
+class ParamsBody(Keyed):
+    params: dict[Annotated[str, StringConstraints(pattern=PARAM_NAME)], Value] = Field(
         min_length=1, max_length=100, description="name -> value, of parameters that the program has declared"
     )
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def in_words(cls, value: Any) -> Any:
+        """Before the types: each of those a value could be would complain for itself."""
+        if isinstance(value, dict) and (text := params_problem(value)) is not None:
+            raise PydanticCustomError("params", "{text}", {"text": text})
+        return value
+
+
+def params_problem(params: Mapping[Any, Any]) -> str | None:
+    """What is wrong with a name or a value, for people."""
+    for name, value in params.items():
+        if not isinstance(name, str) or not re.fullmatch(PARAM_NAME.strip("^$"), name):
+            return f"{name!r} can't be the name of a parameter: letters, digits and _ . - /, 100 at most"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} = {value!r} is not a finite number"
+        if isinstance(value, int) and abs(value) > MOST_STEPS:
+            return f"{name} is too large: whole numbers go up to {MOST_STEPS}"
+        if isinstance(value, str) and len(value) > MOST_TEXT:
+            return f"{name} is too long: a text has {MOST_TEXT} letters at most"
+        if not isinstance(value, bool | int | float | str):
+            return f"{name} must be a number, a truth value or a text"
+    return None
 
 
 class PauseBody(Noted):

@@ -46,6 +46,7 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
     evaluations: int = 0
     loop_started_at: float = 0.0
     resumed_step: int = 0
+    loop: int = 0  # channel.layout.Loop; 0 = unknown, or not reached
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
@@ -116,7 +117,8 @@ RUNNER_KINDS = {
     "training": "the loop has been reached",
     "order_seen": "seq, stop",
     "rung": "rung, next_rung, next_in_s: the ladder went up",
-    "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, healthy, at",
+    "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, healthy, at, "
+    "saves: so many of the saves that were asked for are answered by it",
     "checkpoint_set_aside": "path, why",
     "checkpoints_removed": "ids",
     "dropped": "lines or bytes that the log limit cut",

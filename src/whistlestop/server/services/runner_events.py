@@ -167,7 +167,14 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
         metrics=dict(data.get("metrics") or {}),
         healthy=data.get("healthy") is not False,
     )
-    steered.saved(connection, attempt.phase_id, step=int(data["step"]), at=_number(data.get("at"), said.at))
+    saves = data.get("saves")
+    steered.saved(
+        connection,
+        attempt.phase_id,
+        step=int(data["step"]),
+        at=_number(data.get("at"), said.at),
+        saves=saves if isinstance(saves, int) else None,
+    )
 
 
 def _record(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:

@@ -27,11 +27,15 @@ def hear(context: Context, connection: sa.Connection, attempt: Row, said: Mappin
     return True
 
 
-def saved(connection: sa.Connection, phase_id: str, *, step: int, at: float) -> None:
-    """A checkpoint that was committed after the request answers it, whatever made the program save."""
+def saved(connection: sa.Connection, phase_id: str, *, step: int, at: float, saves: int | None) -> None:
+    """A checkpoint that was committed after the request answers it, whatever made the program save. `saves`: so many
+    requests had been handed to the program by then, as its runner has counted: our clocks may differ."""
     phase = phases.get(connection, phase_id)
-    if phase.saves_done < phase.save_seq and phase.save_at is not None and at >= phase.save_at:
-        phases.update(connection, phase_id, saves_done=phase.save_seq, saved_step=step)
+    if saves is None:  # a runner of before
+        saves = phase.save_seq if phase.save_at is not None and at >= phase.save_at else 0
+    done = min(saves, phase.save_seq)
+    if done > phase.saves_done:
+        phases.update(connection, phase_id, saves_done=done, saved_step=step)
 
 
 def missed(context: Context, connection: sa.Connection, attempt: Row, phase: Row) -> None:
@@ -55,9 +59,11 @@ def _applied(context: Context, connection: sa.Connection, attempt: Row, seq: int
 def _refused(context: Context, connection: sa.Connection, attempt: Row, seq: int, why: str) -> None:
     phase = phases.get(connection, attempt.phase_id)
     change = _find(phase, seq)
-    if change is None or change["step"] is not None or change["refused"] is not None:
+    if change is None or change["refused"] is not None:
         return
-    phases.update(connection, phase.id, steering=changes.with_news(phase.steering, seq, refused=why))
+    # It may have been told as applied: a value is judged when its parameter is declared, which can be later.
+    change = {**change, "step": None}
+    phases.update(connection, phase.id, steering=changes.with_news(phase.steering, seq, step=None, refused=why))
     name = "more steps" if change["name"] == changes.TOTAL else change["name"].removeprefix(changes.PARAM)
     text = f"the program did not take {name} = {change['value']!r}, asked by {change['actor']}: {why}"
     _tell(context, connection, attempt, phase, "steering_refused", text, {**change, "refused": why})
@@ -65,19 +71,21 @@ def _refused(context: Context, connection: sa.Connection, attempt: Row, seq: int
 
 def _declared(context: Context, connection: sa.Connection, attempt: Row, given: Mapping[str, Any]) -> None:
     phase = phases.get(connection, attempt.phase_id)
-    known = dict(phase.params)
+    before = changes.declared(phase.params)
+    known = dict(before)
     for name, said in given.items():
-        if isinstance(said, Mapping) and (name in known or len(known) < MOST_PARAMS):
+        if name and isinstance(said, Mapping) and (name in known or len(known) < MOST_PARAMS):
             known[str(name)] = {
                 "value": _plain(said.get("value")),
                 "default": _plain(said.get("default")),
                 "low": _bound(said.get("low")),
                 "high": _bound(said.get("high")),
             }
-    if known == phase.params:
+    stored = changes.with_declared(phase.params, known, attempt.number)
+    if stored == phase.params:
         return
-    phases.update(connection, phase.id, params=known)
-    if new := [name for name in known if name not in phase.params]:
+    phases.update(connection, phase.id, params=stored)
+    if new := [name for name in known if name not in before]:
         said = ", ".join(f"{name} = {known[name]['value']!r}" for name in new)
         events.add(connection, attempt.run_id, "params", f"can be set on the way: {said}"[:2000], at=context.clock(),
                    actor="program", scope="instance", phase=phase.name, attempt=attempt.number)  # fmt: skip

@@ -8,20 +8,22 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
+from whistlestop.channel.layout import Loop
 from whistlestop.domain.errors import BadRequest, NotATrainPhase, NotFound, PhaseEnded, Refused
-from whistlestop.domain.states import PHASE_ENDED, PhaseState, Stage
+from whistlestop.domain.states import PHASE_ENDED, AttemptState, PhaseState
 from whistlestop.server.services import changes, views
 from whistlestop.server.services.asking import Said, check_active, named, one, phase_named, record
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import phases
-from whistlestop.wire.api import MOST_STEPS, Done, ExtendBody, ParamsBody, ProgressView, SaveBody
+from whistlestop.wire.api import MOST_STEPS, Done, ExtendBody, ParamsBody, SaveBody
 from whistlestop.wire.spec import PhaseKind
 
 Row = sa.Row[Any]
 MOST_CHANGES = 1000  # of one phase; every order carries all of them
-BEFORE_LOOP = {Stage.ALLOCATING, Stage.PREPARING, Stage.STARTING}
+BEHIND_LOOP = {Loop.FINISHED, Loop.STOPPED, Loop.LEFT}
 
 
 def save(context: Context, reference: str, body: SaveBody, actor: Actor) -> Done:
@@ -46,6 +48,7 @@ def _save(context: Context, connection: sa.Connection, run: Row, actor: Actor, n
             f"phase {phase.name} of {named(run)} is not running now: there is nothing to save",
             hint=f"what it could go on from: whistle checkpoints {run.number}",
         )
+    _check_in_loop(context, _newest(connection, run, phase), phase, run)
     phases.update(connection, phase.id, save_seq=phase.save_seq + 1, save_at=now)
     text = f"save of phase {phase.name} requested"
     record(connection, run, "save_requested", text, actor, now, body.note, phase=phase.name,
@@ -56,10 +59,14 @@ def _save(context: Context, connection: sa.Connection, run: Row, actor: Actor, n
 def _extend(
     context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: ExtendBody
 ) -> Said:
+    if (said := _said_before(connection, run, body.key)) is not None:
+        return True, said
     check_active(run, "extended")
     phase = _phase(connection, run, body.phase, "extend")
+    newest = _newest(connection, run, phase)
     _check_changeable(phase, run)
-    progress = _progress(context, connection, run, phase)
+    _check_in_loop(context, newest, phase, run)
+    progress = views.progress_of(context, newest)
     before = changes.wanted(phase.steering, changes.TOTAL)
     total: int | None = before["value"] if before is not None else progress.total
     steps = body.steps if body.steps is not None else _more(run, phase, total, body.more or 0)
@@ -70,12 +77,13 @@ def _extend(
         )
     if steps == total:
         return False, f"phase {phase.name} of {named(run)} ends at step {steps} already"
-    _add(connection, phase, {changes.TOTAL: steps}, actor, now)
+    instead = f" instead of {total}" if total else ""
+    said = f"phase {phase.name} of {named(run)} goes on to step {steps}{instead}{_when(phase)}"
+    _add(connection, phase, {changes.TOTAL: steps}, actor, now, key=body.key, said=said)
     text = f"phase {phase.name} is to end at step {steps}"
     data = {"steps": steps, "before": total}
     record(connection, run, "extend_requested", text, actor, now, body.note, phase=phase.name, data=data)
-    instead = f" instead of {total}" if total else ""
-    return True, f"phase {phase.name} of {named(run)} goes on to step {steps}{instead}{_when(phase)}"
+    return True, said
 
 
 def _more(run: Row, phase: Row, total: int | None, more: int) -> int:
@@ -88,24 +96,40 @@ def _more(run: Row, phase: Row, total: int | None, more: int) -> int:
 
 
 def _set(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: ParamsBody) -> Said:
+    if (before := _said_before(connection, run, body.key)) is not None:
+        return True, before
     check_active(run, "changed")
     phase = _phase(connection, run, body.phase, "change")
+    newest = _newest(connection, run, phase)
     _check_changeable(phase, run)
-    reached = _loop_reached(context, connection, run, phase)
+    _check_in_loop(context, newest, phase, run)
+    declared = changes.declared(phase.params)
+    complete = _has_declared(context, newest, phase)
     for name, value in body.params.items():
-        _check_declared(phase, run, name, reached=reached)
-        if name in phase.params:
-            _check_value(name, value, phase.params[name])
+        if name in declared:
+            _check_value(name, value, declared[name])
+        elif complete:
+            raise _undeclared(phase, run, name, declared)
     new = {name: value for name, value in body.params.items() if not _is_so(phase, name, value)}
-    said = ", ".join(f"{name} = {value!r}" for name, value in (new or body.params).items())
+    wanted = ", ".join(f"{name} = {value!r}" for name, value in (new or body.params).items())
     if not new:
-        return False, f"phase {phase.name} of {named(run)} has {said} already"
-    _add(connection, phase, {changes.PARAM + name: value for name, value in new.items()}, actor, now)
-    record(connection, run, "set_requested", f"{said} requested for phase {phase.name}", actor, now, body.note,
-           phase=phase.name, data={"params": new})  # fmt: skip
-    unknown = [name for name in new if name not in phase.params]
+        return False, f"phase {phase.name} of {named(run)} has {wanted} already"
+    unknown = [name for name in new if name not in declared]
     caution = f"; its program has not declared {', '.join(unknown)} yet, and may never do so" if unknown else ""
-    return True, f"phase {phase.name} of {named(run)} gets {said}{_when(phase)}{caution}"
+    said = f"phase {phase.name} of {named(run)} gets {wanted}{_when(phase)}{caution}"
+    values = {changes.PARAM + name: value for name, value in new.items()}
+    _add(connection, phase, values, actor, now, key=body.key, said=said)
+    record(connection, run, "set_requested", f"{wanted} requested for phase {phase.name}", actor, now, body.note,
+           phase=phase.name, data={"params": new})  # fmt: skip
+    return True, said
+
+
+def _said_before(connection: sa.Connection, run: Row, key: str | None) -> str | None:
+    """The answer to the same request, if it was made before, whatever has become of the run since."""
+    if key is None:
+        return None
+    found = (changes.answered(row.steering, key) for row in phases.of_runs(connection, [run.id])[run.id])
+    return next((said for said in found if said is not None), None)
 
 
 def _phase(connection: sa.Connection, run: Row, name: str | None, to: str) -> Row:
@@ -149,17 +173,25 @@ def _check_changeable(phase: Row, run: Row) -> None:
         )
 
 
-def _check_declared(phase: Row, run: Row, name: str, *, reached: bool) -> None:
-    if name in phase.params or not (phase.params or reached):
-        return
-    if not phase.params:
-        raise NotFound(
+def _check_in_loop(context: Context, attempt: Row | None, phase: Row, run: Row) -> None:
+    if attempt is None or attempt.state != AttemptState.STARTED:
+        return  # another attempt comes, with a loop of its own
+    if _told(context, attempt).get("loop") in BEHIND_LOOP:
+        raise Refused(
+            f"phase {phase.name} of {named(run)} has left its loop: there is no step left to do it at",
+            hint=f"a new run can go on from its checkpoint: whistle continue {run.number} --phase {phase.name}",
+        )
+
+
+def _undeclared(phase: Row, run: Row, name: str, declared: Mapping[str, Any]) -> NotFound:
+    if not declared:
+        return NotFound(
             f"the program of phase {phase.name} of {named(run)} has declared no parameter",
             hint=f'declare it where it is used: {name} = run.param("{name}", 0.1)',
         )
-    near = difflib.get_close_matches(name, list(phase.params), 1)
-    hint = f"did you mean {near[0]}?" if near else f"it has declared: {', '.join(sorted(phase.params)[:20])}"
-    raise NotFound(f"the program of phase {phase.name} of {named(run)} has no parameter {name}", hint=hint)
+    near = difflib.get_close_matches(name, list(declared), 1)
+    hint = f"did you mean {near[0]}?" if near else f"it has declared: {', '.join(sorted(declared)[:20])}"
+    return NotFound(f"the program of phase {phase.name} of {named(run)} has no parameter {name}", hint=hint)
 
 
 def _check_value(name: str, value: bool | int | float | str, declared: Mapping[str, Any]) -> None:
@@ -182,11 +214,20 @@ def _kind(value: object) -> str:
 def _is_so(phase: Row, name: str, value: object) -> bool:
     """Asked for already, or never changed from it."""
     before = changes.wanted(phase.steering, changes.PARAM + name)
-    now = before["value"] if before is not None else phase.params.get(name, {}).get("value")
+    now = before["value"] if before is not None else changes.declared(phase.params).get(name, {}).get("value")
     return now == value and type(now) is type(value)
 
 
-def _add(connection: sa.Connection, phase: Row, new: Mapping[str, Any], actor: Actor, now: float) -> None:
+def _add(
+    connection: sa.Connection,
+    phase: Row,
+    new: Mapping[str, Any],
+    actor: Actor,
+    now: float,
+    *,
+    key: str | None,
+    said: str,
+) -> None:
     if len(phase.steering) + len(new) > MOST_CHANGES:
         raise Refused(
             f"phase {phase.name} has been changed {len(phase.steering)} times; {MOST_CHANGES} is the limit",
@@ -194,7 +235,7 @@ def _add(connection: sa.Connection, phase: Row, new: Mapping[str, Any], actor: A
         )
     stored = phase.steering
     for name, value in new.items():
-        stored = changes.added(stored, name, value, actor=actor.name, at=now)
+        stored = changes.added(stored, name, value, actor=actor.name, at=now, key=key, said=said)
     phases.update(connection, phase.id, steering=stored)
 
 
@@ -203,14 +244,19 @@ def _newest(connection: sa.Connection, run: Row, phase: Row) -> Row | None:
     return next((row for row in reversed(made) if row.phase_id == phase.id), None)
 
 
-def _progress(context: Context, connection: sa.Connection, run: Row, phase: Row) -> ProgressView:
-    return views.progress_of(context, _newest(connection, run, phase))
+def _told(context: Context, attempt: Row) -> Mapping[str, Any]:
+    """The attempt's progress as its runner told it last."""
+    fresh = context.hub.progress.get(attempt.id)
+    return msgspec.structs.asdict(fresh) if fresh is not None else attempt.progress or {}
 
 
-def _loop_reached(context: Context, connection: sa.Connection, run: Row, phase: Row) -> bool:
-    """By then a program has declared its parameters, if it has any."""
-    progress = _progress(context, connection, run, phase)
-    return progress.step > 0 or (progress.stage is not None and progress.stage not in BEFORE_LOOP)
+def _has_declared(context: Context, attempt: Row | None, phase: Row) -> bool:
+    """Whether the present attempt has declared all it has: it has told of it, and has done a step, as many programs
+    declare in their loop. Its words come on another way than its progress, so that either may be first."""
+    if attempt is None or changes.heard(phase.params) < attempt.number:
+        return False
+    told = _told(context, attempt)
+    return attempt.state != AttemptState.STARTED or int(told.get("step", 0)) > int(told.get("resumed_step", 0))
 
 
 def _when(phase: Row) -> str:

@@ -12,6 +12,7 @@ from whistlestop.domain.credits import Charge
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
+from whistlestop.server.services import changes
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import admin, phases, runs
 from whistlestop.wire.api import (
@@ -228,14 +229,15 @@ def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: 
         ladder=LadderView(**newest.ladder) if newest is not None and alive and newest.ladder else None,
         retry_at=iso(row.not_before) if row.state == PhaseState.PENDING and row.not_before > now else None,
         attempts=[_attempt_view(context, attempt, now) for attempt in attempts],
-        params={name: ParamView(**said) for name, said in row.params.items()},
+        params={name: ParamView(**said) for name, said in changes.declared(row.params).items()},
         steering=[_change_view(said) for said in row.steering],
         saves=SavesView(requested=row.save_seq, done=row.saves_done, step=row.saved_step),
     )
 
 
 def _change_view(said: dict[str, Any]) -> ChangeView:
-    return ChangeView(**{**said, "at": iso(said["at"])})
+    shown = {name: value for name, value in said.items() if name in ChangeView.model_fields}
+    return ChangeView(**{**shown, "at": iso(said["at"])})
 
 
 def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:
