@@ -369,3 +369,28 @@ def test_changes_that_can_not_be_read_change_nothing(attached: Any, text: str) -
 def test_a_parameter_with_an_impossible_default_is_an_error_of_the_program(alone: Path) -> None:
     with whistlestop.run() as run, pytest.raises(BadRequest, match="above 1"):
         run.param("lr", 3.0, high=1)
+
+
+def test_a_driven_loop_that_is_made_shorter_ends_there(attached: Any) -> None:
+    with whistlestop.run() as run:
+        loop = run.driven(20)
+        done = 0
+        while not loop.done(done):
+            done += 1
+            if done == 3:
+                steer(attached, {"seq": 1, "name": "total", "value": 7})
+            if done == 4:
+                steer(attached, {"seq": 2, "name": "total", "value": 30})
+    assert done == 7
+    assert "its framework ends at step 20" in attached.events("steering_refused")[0]["text"]
+
+
+def test_a_loop_looks_closer_only_when_something_is_due(attached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind the step at which it would have ended, and behind changes of an earlier attempt."""
+    steer(attached, {"seq": 1, "name": "param:lr", "value": 0.5, "step": 3}, {"seq": 2, "name": "total", "value": 50})
+    looks = []
+    with whistlestop.run(every="20 steps") as run:
+        real = run._look
+        monkeypatch.setattr(run, "_look", lambda step: looks.append(step) or real(step))
+        assert len(list(run.steps(10))) == 50
+    assert looks == [0, 3, 20, 40, 50]

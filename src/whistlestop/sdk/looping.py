@@ -333,6 +333,7 @@ class Looping(Training):
             if self._framework_total is not None and total > self._framework_total:
                 return f"its framework ends at step {self._framework_total}: the run can be made shorter, not longer"
             self._total, self._extended = total, True
+            self._planned_at = 0  # to be planned anew
             self._make.total = total
             self._attachment.progress[Word.TOTAL] = total
             return None
@@ -444,10 +445,17 @@ class Looping(Training):
             self._cadence_time = self._cadence.next_time(now, save_seconds=saver.save_seconds)
         total = math.inf if self._total is None else self._total
         self._planned_at = min(self._save_step, total, self._steering.next_step())
-        self._replan(step)
+        self._set_next_look(step)
 
     def _replan(self, step: int) -> None:
-        """The same, when nothing was done but to look. The flag is read last: a signal may come meanwhile."""
+        """The same, when nothing was done but to look."""
+        if step >= self._planned_at:
+            self._plan(step)
+        else:
+            self._set_next_look(step)
+
+    def _set_next_look(self, step: int) -> None:
+        """The flag is read last: a signal may come meanwhile."""
         now = time.time()
         self._late.settle_old(now)
         self._rules_step = self._rules.next_step(step)
