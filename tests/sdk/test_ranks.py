@@ -736,3 +736,19 @@ def test_pages_are_apart(tmp_path: Path, three: list[Group], wait: Callable[...,
     pages = dict(three[0].peers())
     assert isinstance(pages[1], Control)
     assert (pages[1][Word.BATCH], pages[2][Word.BATCH]) == (11, 12)
+
+
+def test_a_rank_that_has_done_its_part_may_end_while_another_is_waited_for(three: list[Group]) -> None:
+    first, second, third = three
+    first.mine[STAGED] = third.mine[STAGED] = 1
+    third.end(Loop.STOPPED)
+    looks = []
+
+    def all_saved() -> bool:
+        looks.append(first._lost(lambda: first._behind(STAGED, 1)))
+        if len(looks) == 3:
+            second.mine[STAGED] = 1
+        return first.least(STAGED) >= 1
+
+    first.wait(all_saved, "all to save", whom=lambda: first._behind(STAGED, 1))
+    assert set(looks) == {""}

@@ -69,7 +69,7 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.COMMAND_NOT_FOUND: Outcome(AttemptState.FAILED, Retry.NEVER, "the command could not be started"),
     EndReason.PREPARE_FAILED: Outcome(AttemptState.FAILED, Retry.BUDGET, "the code could not be laid out on the host"),
     EndReason.CHECKPOINT_UNUSABLE: Outcome(
-        AttemptState.FAILED, Retry.ATTENTION, "none of its checkpoints could be verified; nothing was touched"
+        AttemptState.FAILED, Retry.ATTENTION, "none of its checkpoints can be used; nothing was touched"
     ),
     EndReason.RUNNER_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "its runner died; the program was ended"),
     EndReason.HOST_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "the host stopped reporting"),

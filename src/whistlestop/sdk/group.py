@@ -202,7 +202,7 @@ class Group:
                 raise RanksApart(f"rank {self.decided[DIED] - 1} has died")
             if now >= look:
                 look = now + _GONE_SECONDS
-                lost = self._lost(whom())
+                lost = self._lost(whom)
                 if lost and not condition():
                     raise RanksApart(f"{lost}, and rank {self.world.rank} waits for {what}")
                 orphan = min(orphan, now) if os.getppid() != self._parent and self._missing() else float("inf")
@@ -224,16 +224,17 @@ class Group:
         first = self.world.rank - self.world.local_rank
         return [first + local for local, page in enumerate(self._ranks) if page[word] < value]
 
-    def _lost(self, needed: list[int]) -> str:
-        """Words for somebody who will not come any more; empty if there is hope."""
+    def _lost(self, whom: Callable[[], list[int]]) -> str:
+        """Words for somebody who will not come any more; empty if there is hope. Whether we depend on a rank that has
+        come to its end is asked afterwards: what it did last, it did before that."""
         for rank, page in self.peers():
             if (page[OUT] or gone(page)) and not self.ended(page):
                 if not self.decided[DIED]:
                     self.decided[DIED] = rank + 1
                 return f"rank {rank} (process {page[Word.PID]}) has died"
-            if rank in needed and (page[Word.ACK_SEQ] >= DONE or gone(page)):
+            if (page[Word.ACK_SEQ] >= DONE or gone(page)) and rank in whom():
                 return f"rank {rank} has come to its end"
-        return "rank 0 has come to its end" if 0 in needed and self.decided[FRONT_ENDED] else ""
+        return "rank 0 has come to its end" if self.decided[FRONT_ENDED] and 0 in whom() else ""
 
     def _missing(self) -> list[int]:
         return [rank for rank, page in self.peers() if not page[Word.PID]]

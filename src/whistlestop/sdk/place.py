@@ -123,7 +123,7 @@ def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:
         if held is not None:
             held.release()
         raise
-    notes = tuple(f"set aside a damaged checkpoint: {why}" for why in aside)
+    notes = tuple(f"set aside a checkpoint: {why}" for why in aside)
     return Place(store, phase, new_id("a"), number, newest, notes, standalone=True, lock=held)
 
 

@@ -178,7 +178,7 @@ def _round(ranks: Ranks, kind: str, chance: random.Random, report: Report) -> No
         done = ranks.done()
         assert len(set(done)) == 1, f"{kind}: the ranks ended at different steps: {done}\n{ranks.words()}"
         newest = ranks.newest()
-        assert newest is not None, f"{kind}: no checkpoint"
+        assert newest is not None, f"{kind}: no checkpoint; ended at {done}\n{ranks.words()}"
         assert newest.step == done[0], f"{kind}: ended at {done[0]}, saved at {newest.step}"
         parts = {name for name in newest.files if name.startswith("ranks/")}
         assert parts == {f"ranks/{rank}/parts/rng.pickle" for rank in range(ranks.world)}, parts
