@@ -8,6 +8,7 @@ import pytest
 import whistlestop
 from whistlestop.sdk import values
 from whistlestop.sdk.values import LateValues, is_late, is_plain
+from whistlestop.testing.missing import needed
 
 
 class Device:
@@ -92,9 +93,9 @@ def test_what_is_plain_and_what_is_late() -> None:
 
 
 def test_real_scalars_of_every_framework_arrive(attached: Any) -> None:
-    numpy = pytest.importorskip("numpy")
-    torch = pytest.importorskip("torch")
-    jax = pytest.importorskip("jax")
+    numpy = needed("numpy")
+    torch = needed("torch")
+    jax = needed("jax")
     with whistlestop.run() as run:
         for _ in run.steps(3):
             run.log(
@@ -115,7 +116,7 @@ def test_real_scalars_of_every_framework_arrive(attached: Any) -> None:
 
 
 def test_real_torch_scalars_are_read_in_one_transfer() -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch")
     mixed = [torch.tensor(1.5), torch.tensor([2.5]), torch.tensor(3), "four", torch.zeros(2)]
     assert values._numbers(mixed) == [1.5, 2.5, 3.0, None, None]
 
@@ -165,8 +166,8 @@ def test_a_late_value_that_is_not_finite_makes_the_checkpoint_unhealthy(attached
 
 
 def test_a_late_value_is_the_one_that_was_logged(attached: Any) -> None:
-    torch = pytest.importorskip("torch")
-    jax = pytest.importorskip("jax")
+    torch = needed("torch")
+    jax = needed("jax")
     total, donated = torch.zeros(()), jax.numpy.float32(0)
     grow = jax.jit(lambda value: value + 1, donate_argnums=0)
     late = list[tuple[int, dict[str, float]]]()
