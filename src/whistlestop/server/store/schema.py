@@ -243,6 +243,40 @@ metric_chunks = sa.Table(
     sa.Index("ix_metric_chunks_last_record", "attempt_id", "last_record"),
 )
 
+metric_series = sa.Table(
+    "metric_series",  # what is known of a series without reading its points
+    metadata,
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),  # program, system or rank
+    sa.Column("points", Offset, nullable=False),
+    sa.Column("chunks", sa.Integer, nullable=False),  # full ones: all of them are in the rollups
+    sa.Column("open_record", Offset),  # first_record of the chunk that grows
+    sa.Column("first_step", Offset, nullable=False),  # the lowest and the highest, in whatever order they came
+    sa.Column("last_step", Offset, nullable=False),
+    sa.Column("first_time", Seconds, nullable=False),
+    sa.Column("last_time", Seconds, nullable=False),
+    sa.Column("low", sa.Double),  # of the finite values
+    sa.Column("high", sa.Double),
+    sa.Column("nonfinite", Offset, nullable=False),
+    sa.Column("step", Offset, nullable=False),  # of the newest point
+    sa.Column("at", Seconds, nullable=False),
+    sa.Column("value", sa.Double),
+    sa.Column("odd", sa.Text),  # nan, inf or -inf, where `value` is null: SQLite stores no NaN
+    sa.UniqueConstraint("attempt_id", "name"),
+)
+
+metric_rollups = sa.Table(
+    "metric_rollups",
+    metadata,
+    sa.Column("series_id", sa.ForeignKey("metric_series.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("level", sa.Integer, primary_key=True),  # a bucket of level k sums up 16 ** k points
+    sa.Column("number", sa.Integer, primary_key=True),  # of the row, which holds 256 buckets
+    sa.Column("first_record", Offset, nullable=False),  # of the first chunk below it
+    sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of the columns in store/buckets.py
+)
+
 checkpoints = sa.Table(
     "checkpoints",
     metadata,
