@@ -99,6 +99,7 @@ class AttemptView(Shape):
     signal: str | None = None
     credits: float = 0.0
     reachable: bool = True  # False: the runner has not been heard of for a while
+    heard_at: str | None = None  # while it is alive: when its runner was last heard of
 
 
 class ParamView(Shape):
@@ -199,6 +200,7 @@ class RunView(Shape):
 class RunPage(Shape):
     runs: list[RunView]
     next: str | None = None  # pass as `after` for the next page
+    total: int = 0  # as many match, on all pages
 
 
 class EventView(Shape):
@@ -334,11 +336,29 @@ class BulkDone(Shape):
     items: list[BulkItem]
 
 
+class FieldView(Shape):
+    """One value of a spec, as a form shows it."""
+
+    path: str  # for `set`
+    label: str
+    group: str = ""  # the phase it belongs to; "" = the run
+    value: str = ""
+    default: str = ""  # what holds where it is empty
+    kind: Literal["text", "number", "choice", "list"] = "text"
+    choices: list[str] = []
+    line: int | None = None
+    problem: str | None = None
+    hint: str | None = None
+    fixed: bool = False  # shown only: change it in the YAML
+
+
 class Checked(Shape):
     ok: bool
     problems: list[ProblemItem] = []
     name: str | None = None
     phases: list[str] = []
+    spec: str | None = None  # the YAML after `set`, with its comments; None: it can't be read
+    fields: list[FieldView] = []
 
 
 class BundleView(Shape):
@@ -359,6 +379,9 @@ class Submit(Asked):
     env: dict[str, str] = Field({}, description="PATH and the like, as they were at submit")
     commit: str | None = Field(None, max_length=100)
     dirty: bool | None = None
+    code_of: str | None = Field(
+        None, max_length=200, description="a run whose code and environment are taken, instead of bundle or in_place"
+    )
     note: str = Field("", max_length=MAX_NOTE)
     key: str | None = Field(None, max_length=100, description="idempotency key: the same key is the same run")
 

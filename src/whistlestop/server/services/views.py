@@ -262,6 +262,7 @@ def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:
         signal=row.signal,
         credits=credits.used(charges([row]), now),
         reachable=not alive or now - heard <= context.settings.unreachable_after,
+        heard_at=iso(heard) if alive else None,
     )
 
 

@@ -47,12 +47,43 @@ def add(
 
 
 def of_run(
-    connection: sa.Connection, run_id: str, *, after: int = 0, limit: int = 500, scope: str | None = None
+    connection: sa.Connection,
+    run_id: str,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    scope: str | None = None,
+    search: str | None = None,
 ) -> Sequence[Row]:
-    query = sa.select(events).where(events.c.run_id == run_id, events.c.seq > after)
+    query = _wanted(run_id, scope, search).where(events.c.seq > after)
+    return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
+
+
+def newest_of_run(
+    connection: sa.Connection,
+    run_id: str,
+    *,
+    before: int | None = None,
+    after: int = 0,
+    limit: int = 500,
+    scope: str | None = None,
+    search: str | None = None,
+) -> Sequence[Row]:
+    """The last ones, in their order."""
+    query = _wanted(run_id, scope, search).where(events.c.seq > after)
+    if before is not None:
+        query = query.where(events.c.seq < before)
+    return connection.execute(query.order_by(events.c.seq.desc()).limit(limit)).all()[::-1]
+
+
+def _wanted(run_id: str, scope: str | None, search: str | None) -> sa.Select[Any]:
+    query = sa.select(events).where(events.c.run_id == run_id)
     if scope:
         query = query.where(events.c.scope == scope)
-    return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
+    if search:
+        words = sa.func.lower(events.c.text + " " + events.c.kind + " " + events.c.actor)
+        query = query.where(words.contains(search.lower(), autoescape=True))
+    return query
 
 
 def newest(connection: sa.Connection) -> int:

@@ -1,0 +1,48 @@
+"""Events of one kind as marks on a line: never more than asked for, whatever their number, and spread as they are."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.server.store.schema import events
+
+Row = sa.Row[Any]
+
+
+def of_kind(connection: sa.Connection, run_id: str, attempt: int, kind: str, *, most: int) -> list[Row]:
+    """All of an attempt's events of this kind, or about `most` of them at even distances. Long histories are jumped
+    through by the index, at a cost that does not grow with them."""
+    mine = sa.and_(events.c.run_id == run_id, events.c.kind == kind, events.c.attempt == attempt)
+    rows = connection.execute(sa.select(events).where(mine).order_by(events.c.seq).limit(most + 1)).all()
+    if len(rows) <= most:
+        return list(rows)
+    first = rows[0].seq
+    last = connection.scalar(sa.select(sa.func.max(events.c.seq)).where(mine)) or first
+    stride = max(1, -(-(last - first) // most))
+    jumps = sa.select(sa.literal(first, events.c.seq.type).label("seq")).cte("jumps", recursive=True)
+    after = sa.select(sa.func.min(events.c.seq)).where(mine, events.c.seq >= jumps.c.seq + stride)
+    jumps = jumps.union_all(sa.select(after.scalar_subquery()).where(jumps.c.seq.is_not(None)))
+    chosen = sa.select(events).join(jumps, jumps.c.seq == events.c.seq).order_by(events.c.seq)
+    found = list(connection.execute(chosen).all())
+    if found[-1].seq != last:
+        found += connection.execute(sa.select(events).where(events.c.seq == last)).all()
+    return found
+
+
+def first_of_kinds(
+    connection: sa.Connection, run_id: str, kinds: Collection[str], attempts: Sequence[int]
+) -> dict[tuple[int, str], float]:
+    """(attempt, kind) -> when it first happened."""
+    query = (
+        sa.select(events.c.attempt, events.c.kind, sa.func.min(events.c.at).label("at"))
+        .where(events.c.run_id == run_id, events.c.kind.in_(kinds), events.c.attempt.in_(attempts))
+        .group_by(events.c.attempt, events.c.kind)
+    )
+    return {(row.attempt, row.kind): row.at for row in connection.execute(query)}
+
+
+def times(connection: sa.Connection, run_id: str, kind: str, *, most: int = 100) -> list[float]:
+    """When the newest events of this kind happened."""
+    query = sa.select(events.c.at).where(events.c.run_id == run_id, events.c.kind == kind)
+    return list(connection.scalars(query.order_by(events.c.seq.desc()).limit(most)))
