@@ -1,0 +1,36 @@
+// The vendored libraries, in one place: nobody else imports vendor/ (but run/chart.js, which takes uPlot).
+// Preact 11: a number in a style is not made into pixels; write `style=${{ width: `${x}px` }}`.
+import { h, render, Fragment, cloneElement, createContext, createRef, toChildArray, Component } from "./vendor/preact.js";
+import {
+  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useContext, useId, useErrorBoundary,
+} from "./vendor/preact-hooks.js";
+import htm from "./vendor/htm.js";
+
+export const html = htm.bind(h);
+export {
+  h, render, Fragment, Component, cloneElement, createContext, createRef, toChildArray,
+  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useContext, useId, useErrorBoundary,
+};
+
+/** A value that lives outside of components: `get()`, `set(value)`, and `use()` inside of one. */
+export function cell(first) {
+  let value = first;
+  const listeners = new Set();
+  const get = () => value;
+  const set = (next) => {
+    if (Object.is(next, value)) return;
+    value = next;
+    for (const listener of [...listeners]) listener(value);
+  };
+  const use = () => {
+    const [, show] = useState(value);
+    useLayoutEffect(() => {
+      const listener = (next) => show(() => next);
+      listeners.add(listener);
+      listener(value);  // it may have changed between render and effect
+      return () => listeners.delete(listener);
+    }, []);
+    return value;
+  };
+  return { get, set, use };
+}

@@ -1,0 +1,66 @@
+// Sign-in: by a one-time link (its code is behind the #, which no server and no log ever sees) or by a token.
+import { html, useEffect, useState } from "../lib.js";
+import { forgetMe, signInWith } from "../me.js";
+import { navigate } from "../route.js";
+import { Mark } from "../shell.js";
+import { useTitle } from "../title.js";
+import { Button, Field, ProblemBox, Spinner } from "../ui/index.js";
+
+export default function SignIn({ query }) {
+  const [code] = useState(takeCode);
+  const [token, setToken] = useState("");
+  const [busy, setBusy] = useState(Boolean(code));
+  const [problem, setProblem] = useState(null);
+  useTitle("Sign in");
+
+  const enter = async (proof) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      forgetMe();
+      await signInWith(proof);
+      navigate(safe(query.next), { replace: true });
+    } catch (refusal) {
+      setProblem(refusal);
+      setBusy(false);
+    }
+  };
+  useEffect(() => {
+    if (code) enter({ code });
+  }, []);
+  const submit = (event) => {
+    event.preventDefault();
+    if (!busy && token.trim()) enter({ token: token.trim() });
+  };
+  return html`<main class="sign-in">
+    <div class="sign-in-box">
+      <p class="sign-in-brand"><${Mark} /> Whistlestop</p>
+      <h1>Sign in</h1>
+      ${busy && code && !problem ? html`<${Spinner} label="Using the link" />` : html`
+        <${ProblemBox} problem=${problem} />
+        <form onSubmit=${submit}>
+          <${Field} label="Token" hint="It starts with whs_. An admin makes one: whistle token create NAME">
+            <input type="password" autocomplete="current-password" spellcheck=${false} value=${token}
+              onInput=${(event) => setToken(event.currentTarget.value)} />
+          <//>
+          <${Button} kind="primary" type="submit" busy=${busy} disabled=${!token.trim()}>Sign in<//>
+        </form>
+        <p class="sign-in-hint">On the server's machine there is a shorter way: <code>whistle open</code> prints a link that
+          signs you in.</p>`}
+    </div>
+  </main>`;
+}
+
+/** Out of the address, and out of the history with it. */
+function takeCode() {
+  const found = /^#code=([\w-]{10,200})$/.exec(location.hash);
+  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  return found ? found[1] : null;
+}
+
+/** Only our own pages: `//elsewhere` and `https:…` are addresses of others. */
+function safe(next) {
+  if (typeof next !== "string" || !next.startsWith("/")) return "/";
+  const address = new URL(next, location.origin);
+  return address.origin === location.origin && address.pathname !== "/sign-in" ? address.pathname + address.search : "/";
+}

@@ -1,0 +1,106 @@
+// The run page's state: loaded once, then moved by one stream. Everything below it gets props and keeps nothing.
+import { api } from "../api.js";
+import { useEffect, useReducer, useRef } from "../lib.js";
+import { useStream } from "../live.js";
+import { begin, isEnded, reduce } from "./reduce.js";
+
+const FIRST_EVENTS = 200;
+const LOOK_AGAIN = 15_000;  // what no message tells: a runner that has fallen silent, a run that was deleted
+const GATHER = 60;  // ms: a burst of messages is one update of the page
+const RETELLS = new Set([  // events after which the timeline has something new
+  "placed", "preparing", "program_started", "training", "ended", "resume_requested", "steered", "phase_running",
+  "phase_pending", "run_queued",
+]);
+
+/** `{run, timeline, events, …}` of reduce.js, with `loadOlder()` and `took(run)` for answers of our own requests. */
+export function useRun(id) {
+  const [state, dispatch] = useReducer(reduce, id, begin);
+  const path = `/runs/${encodeURIComponent(id)}`;
+
+  const look = async () => {
+    try {
+      dispatch({ kind: "run", run: await api.get(path), now: performance.now() });
+    } catch (problem) {
+      dispatch({ kind: "problem", problem });
+    }
+  };
+  const lookAtTimeline = useRef(null);
+  const timeline = (after = 250) => {
+    clearTimeout(lookAtTimeline.current);
+    lookAtTimeline.current = setTimeout(async () => {
+      try {
+        dispatch({ kind: "timeline", timeline: await api.get(`${path}/timeline`) });
+      } catch {
+        // The page is complete without its marks; the next change asks again.
+      }
+    }, after);
+  };
+
+  useEffect(() => {
+    let gone = false;
+    dispatch({ kind: "begin", id });
+    (async () => {
+      try {
+        const [run, events] = await Promise.all([
+          api.get(path), api.get(`${path}/events`, { newest: true, limit: FIRST_EVENTS }),
+        ]);
+        if (gone) return;
+        dispatch({ kind: "loaded", run, events, most: FIRST_EVENTS, now: performance.now() });
+        timeline(0);
+      } catch (problem) {
+        if (!gone) dispatch({ kind: "problem", problem });
+      }
+    })();
+    return () => {
+      gone = true;
+      clearTimeout(lookAtTimeline.current);
+    };
+  }, [id]);
+
+  const gathered = useRef([]);
+  const flush = useRef(null);
+  const gather = (message) => {
+    gathered.current.push(message);
+    flush.current ??= setTimeout(() => {
+      flush.current = null;
+      dispatch({ kind: "several", actions: gathered.current.splice(0) });
+    }, GATHER);
+  };
+  useStream(state.from === null ? null : `${path}/stream`,
+    { topics: "run,progress,events", last_event_id: state.from ?? undefined },
+    {
+      run: (run) => gather({ kind: "run", run, now: performance.now() }),
+      progress: (said) => gather({ kind: "progress", said, now: performance.now() }),
+      event: (event) => {
+        gather({ kind: "event", event });
+        if (RETELLS.has(event.kind)) timeline();
+      },
+      end: () => {
+        look();
+        timeline();
+      },
+    });
+  useEffect(() => () => clearTimeout(flush.current), []);
+
+  const open = state.run !== null && !state.deleted;
+  useEffect(() => {
+    if (!open) return undefined;
+    const again = () => document.hidden || look();
+    const timer = setInterval(again, LOOK_AGAIN);
+    addEventListener("focus", again);
+    return () => {
+      clearInterval(timer);
+      removeEventListener("focus", again);
+    };
+  }, [id, open]);
+
+  const loadOlder = async (search, scope) => {
+    const oldest = state.events[0]?.seq;
+    const query = { before: oldest, newest: true, limit: 500, search: search || undefined, scope: scope || undefined };
+    const events = await api.get(`${path}/events`, query);
+    if (!search && !scope) dispatch({ kind: "older", events, most: 500 });
+    return events;
+  };
+  const took = (run) => dispatch({ kind: "run", run, now: performance.now() });
+  return { ...state, ended: state.run !== null && isEnded(state.run), loadOlder, took };
+}
