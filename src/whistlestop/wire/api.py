@@ -201,6 +201,7 @@ class RunPage(Shape):
     runs: list[RunView]
     next: str | None = None  # pass as `after` for the next page
     total: int = 0  # as many match, on all pages
+    cursor: str = ""  # pass as `last_event_id` to a stream: it goes on where this answer ends
 
 
 class EventView(Shape):

@@ -1,6 +1,6 @@
 """`--set phases.0.env.LR=0.1`: changes to a spec from the command line, applied to its tree before it is judged."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from whistlestop.wire.mistakes import Mistakes, nearest, shown
 from whistlestop.wire.yaml_text import CONTROL, MAX_BYTES, MAX_DEPTH, Node, listing, mapping, read, scalar
@@ -31,7 +31,7 @@ def _put_one(root: Node, text: str, mistakes: Mistakes) -> Node:
     if value is None:
         return root
     try:
-        return _put(root, _without_main(root, parts), value, parts)
+        return _put(root, without_main(_names(root), parts), value, parts)
     except _NoSuchPlace as no:
         mistakes.add(shown(path, 80), str(no), hint=no.hint)
         return root
@@ -57,16 +57,25 @@ def _unplaced(node: Node) -> Node:
     return Node(node.value, None, node.raw, node.depth, node.weight)
 
 
+def value_of(parts: Sequence[str], text: str) -> Node | None:
+    """What a change puts at its place; None if it can't be read."""
+    return _value(".".join(parts), text, Mistakes())
+
+
 class _NoSuchPlace(Exception):
     def __init__(self, text: str, hint: str | None = None) -> None:
         super().__init__(text)
         self.hint = hint
 
 
-def _without_main(root: Node, parts: list[str]) -> list[str]:
+def without_main(names: Collection[str], parts: list[str]) -> list[str]:
     """`phases.0.env.LR` means `env.LR` where the file has one phase and no `phases`."""
-    short = isinstance(root.value, dict) and "phases" not in root.value and "command" in root.value
+    short = "phases" not in names and "command" in names
     return parts[2:] if short and parts[0] == "phases" and parts[1:2] in (["0"], [MAIN]) and parts[2:] else parts
+
+
+def _names(root: Node) -> Collection[str]:
+    return root.value.keys() if isinstance(root.value, dict) else ()
 
 
 def _put(node: Node, parts: Sequence[str], value: Node, whole: Sequence[str]) -> Node:

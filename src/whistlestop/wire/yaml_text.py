@@ -234,22 +234,22 @@ def _node(value: Any) -> Node:
 
 def _lines(node: Node) -> list[str]:
     if isinstance(node.value, dict) and node.value:
-        return [line for key, item in node.value.items() for line in _entry(f"{_string(key)}:", item)]
+        return [line for key, item in node.value.items() for line in _entry(f"{string(key)}:", item)]
     if isinstance(node.value, list) and node.value:
         return [line for item in node.value for line in _item(item)]
-    return [_flow(node)]
+    return [flow(node)]
 
 
 def _entry(key: str, item: Node) -> list[str]:
     if isinstance(item.value, dict | list) and item.value:
         return [key, *("  " + line for line in _lines(item))]
-    if isinstance(item.value, str) and _is_block(item.value):
+    if isinstance(item.value, str) and is_block(item.value):
         return [f"{key} {_chomp(item.value)}", *_block(item.value)]
-    return [f"{key} {_flow(item)}"]
+    return [f"{key} {flow(item)}"]
 
 
 def _item(item: Node) -> list[str]:
-    if isinstance(item.value, str) and _is_block(item.value):
+    if isinstance(item.value, str) and is_block(item.value):
         return [f"- {_chomp(item.value)}", *_block(item.value)]
     if isinstance(item.value, list) and item.value:
         return ["-", *("  " + line for line in _lines(item))]
@@ -257,17 +257,18 @@ def _item(item: Node) -> list[str]:
     return [f"- {first}", *("  " + line for line in rest)]
 
 
-def _flow(node: Node) -> str:
+def flow(node: Node) -> str:
+    """In one line."""
     if isinstance(node.value, dict):
-        return "{}"
+        return "{" + ", ".join(f"{string(key)}: {flow(item)}" for key, item in node.value.items()) + "}"
     if isinstance(node.value, list):
-        return "[]"
+        return "[" + ", ".join(flow(item) for item in node.value) + "]"
     if isinstance(node.value, str):
-        return _string(node.value)
+        return string(node.value)
     return node.raw or "null"
 
 
-def _is_block(text: str) -> bool:
+def is_block(text: str) -> bool:
     """A script of several lines reads best as a `|` block; anything delicate is quoted instead."""
     lines = text.removesuffix("\n").split("\n")
     return (
@@ -281,6 +282,12 @@ def _is_block(text: str) -> bool:
     )
 
 
+def block(text: str, column: int) -> str:
+    """A text of several lines as the value of a key that stands at `column`."""
+    lines = (f"{' ' * (column + 2)}{line}" if line else "" for line in text.removesuffix("\n").split("\n"))
+    return "\n".join((_chomp(text), *lines))
+
+
 def _chomp(text: str) -> str:
     return "|" if text.endswith("\n") else "|-"
 
@@ -289,7 +296,7 @@ def _block(text: str) -> list[str]:
     return ["  " + line if line else "" for line in text.removesuffix("\n").split("\n")]
 
 
-def _string(text: str) -> str:
+def string(text: str) -> str:
     if _PLAIN.fullmatch(text) and isinstance(resolve(text), str) and not text.startswith("..."):
         return text
     return '"' + re.sub(r'["\\]|[^ -~\xa1-\ud7ff]|[\u2028\u2029]', _escaped, text) + '"'

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from whistlestop.domain.errors import BadRequest, NotFound
 from whistlestop.domain.states import RunState
 from whistlestop.server.api.access import Ctx, Member, Viewer
-from whistlestop.server.services import bundles, history, steering, submit, verbs, views
+from whistlestop.server.services import bundles, forms, history, steering, submit, verbs, views
 from whistlestop.server.store import checkpoints, events, runs
 from whistlestop.wire import api
 
@@ -15,12 +15,15 @@ router = APIRouter(tags=["runs"])
 
 Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-Sort = Literal["created", "-created", "priority", "-priority", "name", "-name", "status", "-status", "ended", "-ended"]
+Sort = Literal[
+    "created", "-created", "priority", "-priority", "name", "-name", "status", "-status",
+    "started", "-started", "ended", "-ended", "by", "-by",
+]  # fmt: skip
 
 
 @router.post("/check")
 def check(body: api.CheckBody, _actor: Viewer) -> api.Checked:
-    return submit.check(body.spec, body.set)
+    return forms.check(body.spec, body.set)
 
 
 @router.put("/bundles/{digest}")
@@ -47,16 +50,19 @@ def list_runs(
     status: Annotated[list[api.RunStatus], Query(max_length=10)] = [],  # noqa: B006
     project: Annotated[str | None, Query(max_length=200)] = None,
     search: Annotated[str | None, Query(max_length=200)] = None,
+    workflow: Annotated[str | None, Query(max_length=200, description="any version of it")] = None,
     sort: Sort = "-created",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, Query(max_length=20)] = None,
 ) -> api.RunPage:
     skip = _page(after)
-    wanted = runs.Filter(tuple(status), project, search)
+    wanted = runs.Filter(tuple(status), project, search, workflow)
     with context.database.read() as connection:
         rows = runs.listing(connection, wanted, sort=sort, limit=limit + 1, skip=skip)
+        total = runs.count(connection, wanted) if skip or len(rows) > limit else len(rows)
         found = views.run_views(context, connection, rows[:limit])
-    return api.RunPage(runs=found, next=str(skip + limit) if len(rows) > limit else None)
+        cursor = str(events.newest(connection))
+    return api.RunPage(runs=found, next=str(skip + limit) if len(rows) > limit else None, total=total, cursor=cursor)
 
 
 @router.get("/runs/{run}")
@@ -138,13 +144,20 @@ def list_events(
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
     limit: Annotated[int, Query(ge=1, le=5000)] = 500,
     scope: Literal["run", "instance"] | None = None,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="the last ones before this seq")] = None,
+    newest: Annotated[bool, Query(description="the last ones instead of the first")] = False,
+    search: Annotated[str | None, Query(max_length=200, description="plain text, any case")] = None,
 ) -> list[api.EventView]:
+    """Always in their order; with `newest` or `before` the last `limit` of them."""
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
-        return [
-            views.event_view(event)
-            for event in events.of_run(connection, row.id, after=after, limit=limit, scope=scope)
-        ]
+        if newest or before is not None:
+            found = events.newest_of_run(
+                connection, row.id, before=before, after=after, limit=limit, scope=scope, search=search
+            )
+        else:
+            found = events.of_run(connection, row.id, after=after, limit=limit, scope=scope, search=search)
+        return [views.event_view(event) for event in found]
 
 
 @router.get("/runs/{run}/logs")

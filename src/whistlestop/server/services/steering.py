@@ -17,7 +17,7 @@ from whistlestop.domain.states import PHASE_ENDED, AttemptState, PhaseState
 from whistlestop.server.services import changes, views
 from whistlestop.server.services.asking import Said, check_active, named, one, phase_named, record
 from whistlestop.server.services.context import Actor, Context
-from whistlestop.server.store import phases
+from whistlestop.server.store import checkpoints, phases
 from whistlestop.wire.api import MOST_STEPS, Done, ExtendBody, ParamsBody, SaveBody
 from whistlestop.wire.spec import PhaseKind
 
@@ -70,9 +70,9 @@ def _extend(
     before = changes.wanted(phase.steering, changes.TOTAL)
     total: int | None = before["value"] if before is not None else progress.total
     steps = body.steps if body.steps is not None else _more(run, phase, total, body.more or 0)
-    if steps <= progress.step:
+    if steps <= (reached := _reached(context, connection, run, phase, newest)):
         raise Refused(
-            f"phase {phase.name} of {named(run)} is at step {progress.step} already: it can't end at step {steps}",
+            f"phase {phase.name} of {named(run)} is at step {reached} already: it can't end at step {steps}",
             hint=f"end it at its next step and keep the result: whistle stop {run.number} --phase {phase.name}",
         )
     if steps == total:
@@ -84,6 +84,20 @@ def _extend(
     data = {"steps": steps, "before": total}
     record(connection, run, "extend_requested", text, actor, now, body.note, phase=phase.name, data=data)
     return True, said
+
+
+def _reached(context: Context, connection: sa.Connection, run: Row, phase: Row, newest: Row | None) -> int:
+    """Right after a resume the live step is 0 for a moment: what it goes on from counts as well."""
+    live = newest is not None and newest.state == AttemptState.STARTED
+    kept = None if newest is not None and newest.fresh else checkpoints.newest(connection, run.id, phase.name)
+    steps = [views.progress_of(context, newest).step]
+    if newest is not None:
+        steps += [newest.resumed_from or 0, newest.last_step or 0]
+    if newest is not None and live:
+        steps.append(int(_told(context, newest).get("resumed_step", 0)))
+    if kept is not None:
+        steps.append(kept.step)
+    return max(steps)
 
 
 def _more(run: Row, phase: Row, total: int | None, more: int) -> int:

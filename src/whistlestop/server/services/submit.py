@@ -14,7 +14,7 @@ from whistlestop.server.services import bundles, changes, ingest, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
-from whistlestop.wire.api import Checked, ContinueBody, ProblemItem, RerunBody, RunView, Submit
+from whistlestop.wire.api import ContinueBody, RerunBody, RunView, Submit
 from whistlestop.wire.spec import PhaseKind, PhaseSpec, Secret, Spec
 from whistlestop.wire.spec_file import apply_sets, parse_spec
 
@@ -30,19 +30,12 @@ class Parent:
     path: str | None = None
 
 
-def check(text: str, sets: Sequence[str]) -> Checked:
-    try:
-        spec = parse_spec(text, sets)
-    except SpecInvalid as error:
-        return Checked(ok=False, problems=[_item(problem) for problem in error.problems])
-    return Checked(ok=True, name=spec.name, phases=[phase.name for phase in spec.phases])
-
-
 def submit(context: Context, body: Submit, actor: Actor) -> RunView:
     with context.database.read() as connection:
         if body.key is not None and (known := runs.by_key(connection, body.key)) is not None:
             return views.run_view(context, connection, known)
         text, workflow = _text(connection, body)
+        code = _code(connection, body)
     _check_code(context, body)
     return _create(
         context,
@@ -51,11 +44,7 @@ def submit(context: Context, body: Submit, actor: Actor) -> RunView:
         actor,
         note=body.note,
         values={
-            "bundle": body.bundle,
-            "in_place": body.in_place,
-            "env": body.env,
-            "commit": body.commit,
-            "dirty": body.dirty,
+            **code,
             "workflow": workflow,
             "key": body.key,
         },
@@ -117,6 +106,16 @@ def _text(connection: sa.Connection, body: Submit) -> tuple[str, str | None]:
         known = ", ".join(other.name for other in admin.all_workflows(connection)[:10]) or "none is saved yet"
         raise NotFound(f"there is no workflow {body.workflow}", hint=f"workflows: {known}")
     return row.spec, f"{row.name}@{row.version}"
+
+
+def _code(connection: sa.Connection, body: Submit) -> dict[str, Any]:
+    own = {"bundle": body.bundle, "in_place": body.in_place, "commit": body.commit, "dirty": body.dirty}
+    if body.code_of is None:
+        return {**own, "env": body.env}
+    if any(value is not None for value in own.values()) or body.env:
+        raise BadRequest("code_of takes code and environment of another run: give nothing of them beside it")
+    run = runs.resolve(connection, body.code_of)
+    return {name: getattr(run, name) for name in (*own, "env")}
 
 
 def _check_code(context: Context, body: Submit) -> None:
@@ -300,7 +299,3 @@ def _said(spec: Spec, parent: Parent | None) -> str:
     if parent.relation == "rerun":
         return f"{what}; run #{parent.run.number} again"
     return f"{what}; continues run #{parent.run.number}, phase {parent.phase}, from step {parent.step}"
-
-
-def _item(problem: Problem) -> ProblemItem:
-    return ProblemItem(path=problem.path, text=problem.text, line=problem.line, hint=problem.hint)

@@ -120,9 +120,10 @@ def _try(
     return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
 
 
-def _stop(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: StopBody) -> Said:
+def stoppable(connection: sa.Connection, run: Row, name: str | None) -> Row:
+    """The phase that a stop would be about. Raise Refused if none can be stopped."""
     check_active(run, "stopped")
-    phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id], run, body.phase)
+    phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id], run, name)
     if phase.kind != PhaseKind.TRAIN:
         raise NotATrainPhase(
             f"phase {phase.name} of {named(run)} is a task: it has no step to stop at and no checkpoint to keep",
@@ -133,13 +134,34 @@ def _stop(context: Context, connection: sa.Connection, run: Row, actor: Actor, n
             f"phase {phase.name} of {named(run)} has already {phase.state}",
             hint="a new run can go on from its checkpoint: whistle continue",
         )
+    return phase
+
+
+def _stop(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: StopBody) -> Said:
+    phase = stoppable(connection, run, body.phase)
     if not phases.ask_stop(connection, phase.id, by=actor.name, at=now):
         return False, f"phase {phase.name} of {named(run)} was already asked to stop"
     text = f"stop of phase {phase.name} requested"
     record(connection, run, "stop_requested", text, actor, now, body.note, phase=phase.name)
     if phase.state == PhaseState.RUNNING:
         return True, f"phase {phase.name} of {named(run)} stops at its next step and keeps its result"
-    return True, f"phase {phase.name} of {named(run)} has not begun; the stop is applied as soon as it does"
+    return True, _stops_later(connection, run, phase)
+
+
+def _stops_later(connection: sa.Connection, run: Row, phase: Row) -> str:
+    """The phase does not run now: where it stands, and what has to happen before the stop can be applied."""
+    made = [row for row in phases.attempts_of_runs(connection, [run.id])[run.id] if row.phase_id == phase.id]
+    steps = max((row.last_step or 0 for row in made), default=0)
+    begun = f"stands at step {steps}" if steps else "has begun" if made else "has not begun"
+    if run.state == RunState.WAITING:
+        kept = "ends there with its result" if steps else "ends at its first step"
+        return (
+            f"{named(run)} is paused and phase {phase.name} {begun}: it {kept} as soon as the run is resumed; "
+            f"do that with: whistle resume {run.number}"
+        )
+    if made:
+        return f"phase {phase.name} of {named(run)} {begun} and waits for its next attempt; the stop is applied there"
+    return f"phase {phase.name} of {named(run)} has not begun; the stop is applied as soon as it does"
 
 
 def _pause(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: PauseBody) -> Said:
@@ -185,13 +207,9 @@ def _losses(context: Context, connection: sa.Connection, run: Row) -> str:
 def _resume(
     context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float, *, body: ResumeBody
 ) -> Said:
-    check_active(run, "resumed")
-    if run.state != RunState.WAITING:
-        if run.request == Stop.PAUSE:
-            raise Refused(f"{named(run)} is still pausing", hint="resume it once it is shown as waiting")
+    if not resumable(connection, run, body.from_start):
         return False, f"{named(run)} is not paused"
     for phase in phases.of_runs(connection, [run.id])[run.id]:
-        _check_resumable(connection, run, phase, body.from_start)
         # Only where nothing can be resumed: a checkpoint that loads is never thrown away by this.
         bare = checkpoints.newest(connection, run.id, phase.name) is None
         if body.from_start and phase.state == PhaseState.PENDING and (bare or run.attention):
@@ -199,6 +217,18 @@ def _resume(
     runs.unpause(connection, run.id)
     record(connection, run, "resume_requested", "resume requested", actor, now, body.note)
     return True, f"{named(run)} is back in the queue"
+
+
+def resumable(connection: sa.Connection, run: Row, from_start: bool) -> bool:
+    """False: it is not paused. Raise Refused if it can't be resumed."""
+    check_active(run, "resumed")
+    if run.state != RunState.WAITING:
+        if run.request == Stop.PAUSE:
+            raise Refused(f"{named(run)} is still pausing", hint="resume it once it is shown as waiting")
+        return False
+    for phase in phases.of_runs(connection, [run.id])[run.id]:
+        _check_resumable(connection, run, phase, from_start)
+    return True
 
 
 def _check_resumable(connection: sa.Connection, run: Row, phase: Row, from_start: bool) -> None:
@@ -250,7 +280,8 @@ def _kill(
     return True, f"{named(run)} is being killed{goes}"
 
 
-def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float) -> Said:
+def deletable(connection: sa.Connection, run: Row) -> None:
+    """Raise Refused if it can't be deleted."""
     if run.state not in RUN_ENDED:
         raise RunActive(f"{named(run)} is {run.state}: kill it first", hint=f"whistle kill {run.number}")
     paths = [row.path for row in checkpoints.of_run(connection, run.id)]
@@ -260,6 +291,10 @@ def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor,
             f"{named(run)}: its checkpoints are in use",
             hint="delete it once they have ended",
         )
+
+
+def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor, now: float) -> Said:
+    deletable(connection, run)
     attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
     rubbish = [str(context.settings.run_directory(run.id))]
     rubbish += [str(context.settings.attempts / attempt.id) for attempt in attempts]

@@ -10,16 +10,20 @@ from whistlestop.domain import states
 from whistlestop.domain.errors import Ambiguous, NotFound
 from whistlestop.domain.states import RUN_ENDED, RUN_TRANSITIONS, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store.schema import attempts, deleted_attempts, deleted_runs, phases, runs
+from whistlestop.server.store.schema import attempts, deleted_attempts, deleted_runs, events, phases, runs
 
 Row = sa.Row[Any]
 
-SORTS = {
+# As people look for them: what runs first, what is over last.
+_ORDER = ("running", "starting", "queued", "waiting", "failed", "killed", "completed")
+SORTS: dict[str, sa.ColumnElement[Any]] = {
     "created": runs.c.number,
     "priority": runs.c.priority,
-    "name": runs.c.name,
-    "status": runs.c.state,
+    "name": sa.func.lower(runs.c.name),
+    "status": sa.case({state: at for at, state in enumerate(_ORDER)}, value=runs.c.state, else_=len(_ORDER)),
+    "started": runs.c.started_at,
     "ended": runs.c.ended_at,
+    "by": runs.c.created_by,
 }
 
 
@@ -35,10 +39,11 @@ class Filter:
     status: tuple[str, ...] = ()
     project: str | None = None
     search: str | None = None  # in name and note
+    workflow: str | None = None  # any version of it
 
     @property
     def empty(self) -> bool:
-        return not (self.status or self.project or self.search)
+        return not (self.status or self.project or self.search or self.workflow)
 
 
 def insert(connection: sa.Connection, **values: Any) -> Row:
@@ -84,8 +89,46 @@ def listing(
 ) -> Sequence[Row]:
     column = SORTS[sort.removeprefix("-")]
     order = column.desc() if sort.startswith("-") else column.asc()
+    if sort.removeprefix("-") in ("started", "ended"):
+        order = order.nulls_last()  # what has not happened yet is neither first nor newest
     query = _where(sa.select(runs), wanted).order_by(order, runs.c.number.desc()).limit(limit).offset(skip)
     return connection.execute(query).all()
+
+
+def count(connection: sa.Connection, wanted: Filter) -> int:
+    return int(connection.scalar(_where(sa.select(sa.func.count()).select_from(runs), wanted)) or 0)
+
+
+def by_project(connection: sa.Connection) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """project, state, how many, newest change: one pass over the table."""
+    newest = sa.func.max(sa.func.coalesce(runs.c.ended_at, runs.c.started_at, runs.c.created_at))
+    query = sa.select(runs.c.project, runs.c.state, sa.func.count().label("runs"), newest.label("last_at"))
+    return connection.execute(query.group_by(runs.c.project, runs.c.state)).all()
+
+
+def credits_by_project(connection: sa.Connection, now: float) -> dict[str, float]:
+    """The ledger, summed where it lies: slot-seconds of attempts × price."""
+    seconds = sa.func.coalesce(attempts.c.ended_at, now) - attempts.c.started_at
+    spent = seconds * sa.func.json_array_length(attempts.c.slots) * attempts.c.price / 3600.0
+    query = (
+        sa.select(runs.c.project, sa.func.sum(spent))
+        .select_from(attempts.join(runs, runs.c.id == attempts.c.run_id))
+        .group_by(runs.c.project)
+    )
+    return {project: float(used or 0.0) for project, used in connection.execute(query)}
+
+
+def of_workflows(connection: sa.Connection) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """Of each version of a workflow: how many runs, and the number of the newest."""
+    query = sa.select(
+        runs.c.workflow, runs.c.project, sa.func.count().label("runs"), sa.func.max(runs.c.number).label("newest")
+    )
+    return connection.execute(query.where(runs.c.workflow.is_not(None)).group_by(runs.c.workflow, runs.c.project)).all()
+
+
+def by_number(connection: sa.Connection, numbers: Collection[int]) -> dict[int, Row]:
+    query = sa.select(runs).where(runs.c.number.in_(numbers))
+    return {row.number: row for row in connection.execute(query)}
 
 
 def ids(connection: sa.Connection, wanted: Filter) -> list[str]:
@@ -98,6 +141,12 @@ def active_ids(connection: sa.Connection) -> list[str]:
 
 def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequence[Row]:
     return connection.execute(sa.select(runs).where(runs.c.changed > seq).order_by(runs.c.changed).limit(limit)).all()
+
+
+def deleted_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """What a list has to take out: a deleted run has no row that could have changed."""
+    query = sa.select(events.c.seq, events.c.run_id).where(events.c.seq > seq, events.c.kind == "deleted")
+    return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
 
 
 def numbers(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, int]:
@@ -234,6 +283,8 @@ def _where(query: sa.Select[Any], wanted: Filter) -> sa.Select[Any]:
         query = query.where(runs.c.state.in_(wanted.status))
     if wanted.project:
         query = query.where(runs.c.project == wanted.project)
+    if wanted.workflow:
+        query = query.where(runs.c.workflow.startswith(wanted.workflow + "@", autoescape=True))
     if wanted.search:
         pattern = "%" + wanted.search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
         query = query.where(sa.or_(runs.c.name.ilike(pattern, escape="\\"), runs.c.note.ilike(pattern, escape="\\")))

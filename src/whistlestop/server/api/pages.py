@@ -1,0 +1,87 @@
+"""What pages ask beside the runs: projects, their workflows, and what a verb would do before it is done."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query
+from fastapi.responses import StreamingResponse
+
+from whistlestop.domain.errors import BadRequest
+from whistlestop.server.api.access import Ctx, Viewer
+from whistlestop.server.api.streams import HEADERS, HELLO, QUIET, STILL_HERE, AllFeeds
+from whistlestop.server.services import consequences, preview, projects
+from whistlestop.server.services.context import Context
+from whistlestop.server.services.feeds import Feeds
+from whistlestop.server.services.rows_feed import TOPIC, RowsFeed
+from whistlestop.wire import api, pages
+
+router = APIRouter(tags=["pages"])
+
+
+@router.get("/projects")
+def list_projects(context: Ctx, _actor: Viewer) -> list[pages.ProjectView]:
+    return projects.projects(context)
+
+
+@router.get("/projects/{project}/workflows")
+def project_workflows(
+    project: Annotated[str, Path(max_length=200)], context: Ctx, _actor: Viewer
+) -> list[pages.WorkflowCard]:
+    """Saved specs that are for this project, or were used in it."""
+    return projects.workflows(context, project)
+
+
+@router.get("/runs/{run}/consequences")
+def run_consequences(
+    run: Annotated[str, Path(max_length=200)],
+    context: Ctx,
+    _actor: Viewer,
+    verb: pages.Verb,
+    phase: Annotated[str | None, Query(max_length=200)] = None,
+) -> pages.Consequences:
+    """What the verb would do now: kept, lost, freed, paid, and how long it takes by measurement."""
+    return consequences.consequences(context, run, verb, phase)
+
+
+@router.post("/bulk/preview")
+def preview_bulk(body: api.BulkBody, context: Ctx, _actor: Viewer) -> pages.Preview:
+    """A bulk request, judged and not done."""
+    return preview.preview(context, body)
+
+
+@router.get("/stream/rows", response_class=StreamingResponse)
+async def rows_stream(
+    context: Ctx,
+    feeds: AllFeeds,
+    _actor: Viewer,
+    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
+    asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
+) -> StreamingResponse:
+    """For lists: `run` (one that changed), `gone` (one that was deleted) and `progress` of those that run. Begins at
+    `last_event_id`, the `cursor` of `GET /runs`."""
+    last = last_event_id or asked_last or "0"
+    if not (last.isascii() and last.isdigit() and len(last) < 19):
+        raise BadRequest(f"{last!r} is not an event id of this stream")
+    return StreamingResponse(_follow(context, feeds, int(last)), media_type="text/event-stream", headers=HEADERS)
+
+
+async def _follow(context: Context, feeds: Feeds, seen: int) -> AsyncIterator[bytes]:
+    yield HELLO
+    version = 0
+    async with feeds.join(TOPIC, RowsFeed, ("rows",)) as feed:
+        while not context.hub.closed:
+            if not await feed.beyond(version, QUIET):
+                yield STILL_HERE
+                continue
+            shown, version = version, feed.version
+            more = True
+            while more:
+                text, seen, more = await feed.fresh(seen)
+                if text:
+                    yield text
+                await asyncio.sleep(0)
+            if text := feed.moved(shown, seen):
+                yield text
+            if feed.over:
+                return

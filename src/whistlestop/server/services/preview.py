@@ -1,0 +1,56 @@
+"""A bulk request judged without being done: which runs it would touch, and which would be refused, with why."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.domain.errors import NotFound, Refused
+from whistlestop.domain.states import RunState
+from whistlestop.domain.stops import Stop
+from whistlestop.server.services import verbs
+from whistlestop.server.services.asking import check_active
+from whistlestop.server.services.context import Context
+from whistlestop.server.store import runs
+from whistlestop.wire.api import BulkBody, BulkItem
+from whistlestop.wire.pages import Preview
+
+Row = sa.Row[Any]
+MOST = 500  # judged one by one; the rest is only counted
+
+
+def preview(context: Context, body: BulkBody) -> Preview:
+    wanted = runs.Filter(tuple(body.status), body.project, body.search)
+    with context.database.read() as connection:
+        references = list(dict.fromkeys(body.runs)) if body.runs else runs.ids(connection, wanted)
+        items = [_judged(connection, reference, body.verb) for reference in references[:MOST]]
+    return Preview(items=items, total=len(references), refused=sum(not item.ok for item in items))
+
+
+def _judged(connection: sa.Connection, reference: str, verb: str) -> BulkItem:
+    try:
+        run = runs.resolve(connection, reference)
+    except (NotFound, Refused) as error:
+        return BulkItem(run=reference, number=0, name=reference, ok=False, code=error.code, text=error.text)
+    try:
+        text = _would(connection, run, verb)
+    except Refused as error:
+        return BulkItem(run=run.id, number=run.number, name=run.name, ok=False, code=error.code, text=error.text)
+    return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
+
+
+def _would(connection: sa.Connection, run: Row, verb: str) -> str:
+    if verb == "stop":
+        phase = verbs.stoppable(connection, run, None)
+        return f"phase {phase.name} was already asked to stop" if phase.stop_seq else f"stops phase {phase.name}"
+    if verb == "delete":
+        verbs.deletable(connection, run)
+        return "is deleted with all it stored"
+    if verb == "resume":
+        return "goes back into the queue" if verbs.resumable(connection, run, False) else "is not paused"
+    check_active(run, "paused" if verb == "pause" else "killed")
+    if verb == "pause":
+        paused = run.state == RunState.WAITING or run.request == Stop.PAUSE
+        return "is paused already" if paused else "saves and leaves its slots"
+    if run.request == Stop.KILL:
+        return "is being killed already"
+    return "is killed; its checkpoints go, too" if verb == "cancel" else "is killed; its checkpoints stay"
