@@ -1,4 +1,4 @@
-"""Fetches the dashboard's libraries: exact versions, known hashes. `python tools/vendor.py` writes them, `--check` reads.
+"""Fetches the dashboard's libraries: exact versions, known hashes. `--check` only compares files and record.
 
 Nobody needs this to run or to change Whistlestop, only to take a newer library: change PACKAGES, run it, commit.
 """
@@ -38,7 +38,13 @@ PACKAGES = (
             "LICENSE": "preact.LICENSE",
         },
     ),
-    Package("htm", "3.1.1", "Apache-2.0", "2425b9bee11409177bcabc7f32e319926fc6690c1701c0b257c88bdff2d5ba90", {"dist/htm.mjs": "htm.js", "LICENSE": "htm.LICENSE"}),
+    Package(
+        "htm",
+        "3.1.1",
+        "Apache-2.0",
+        "2425b9bee11409177bcabc7f32e319926fc6690c1701c0b257c88bdff2d5ba90",
+        {"dist/htm.mjs": "htm.js", "LICENSE": "htm.LICENSE"},
+    ),
     Package(
         "uplot",
         "1.6.32",
@@ -86,7 +92,9 @@ def _unpack(package: Package) -> dict[str, bytes]:
         (tarball,) = Path(directory).glob("*.tgz")
         digest = hashlib.sha256(tarball.read_bytes()).hexdigest()
         if digest != package.sha256:
-            sys.exit(f"{package.name}@{package.version} has the hash {digest}, not {package.sha256}: nothing was written")
+            sys.exit(
+                f"{package.name}@{package.version} has the hash {digest}, not {package.sha256}: nothing was written"
+            )
         with tarfile.open(tarball) as archive:
             found = {}
             for path, name in package.files.items():

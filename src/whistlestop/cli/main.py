@@ -14,6 +14,7 @@ from whistlestop.cli import failures
 
 COMMANDS = {
     "up": "up",
+    "open": "open_page",
     "submit": "submit",
     "run": "run",
     "check": "check",

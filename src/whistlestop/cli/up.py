@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from whistlestop.server.app import Server
     from whistlestop.server.services.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -63,7 +64,7 @@ def up(
         server = Server(dataclasses.replace(settings, port=0))
         server.__enter__()
     try:
-        _say_hello(server.url, settings.data, server.slots, as_json=json)
+        _say_hello(server, as_json=json)
         follower = _Follower(run, server.url, server.token) if run is not None else None
         if follower:
             follower.start()
@@ -108,11 +109,15 @@ class _Follower(threading.Thread):
         self.join(timeout=5)
 
 
-def _say_hello(url: str, data: Path, slots: int, *, as_json: bool) -> None:
+def _say_hello(server: "Server", *, as_json: bool) -> None:
+    url, data, slots, dashboard = server.url, server.settings.data, server.slots, server.dashboard_link()
     if as_json:
-        print(json_text.dumps({"url": url, "data": str(data), "slots": slots, "pid": os.getpid()}), flush=True)
+        told = {"url": url, "data": str(data), "slots": slots, "pid": os.getpid(), "dashboard": dashboard}
+        print(json_text.dumps(told), flush=True)
         return
     print(f"Whistlestop is up at {url} with {slots} slot{'s' if slots != 1 else ''}; data in {data}")
+    print(f"Dashboard: {dashboard}")
+    print(f"  (signs you in once, within 10 minutes; {_whistle()} open prints another)")
     print(
         f"The CLI on this machine finds it by itself: {_whistle()} ls. Ctrl-C ends the server; runs go on.\n",
         flush=True,

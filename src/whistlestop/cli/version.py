@@ -24,7 +24,7 @@ def version(as_json: Json = False) -> None:
             say(f"server  – ({error.text})")
             return
     if as_json:
-        print_json({"version": __version__, "server": {"url": url, **who.model_dump(mode="json")}})
+        print_json({"version": __version__, "server": {"url": url, **who.model_dump(mode="json", exclude={"csrf"})}})
         return
     say(f"whistle {__version__}")
     say(f"server  {who.version} at {url}, as {who.name} ({who.role})")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -12,6 +12,11 @@ from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import Query, Transport, quoted
 from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable, WhistleError
 from whistlestop.wire import api
+
+if TYPE_CHECKING:  # a command imports those shapes that it asks for
+    from whistlestop.wire.charts import Charts, SeriesList
+    from whistlestop.wire.pages import Consequences
+    from whistlestop.wire.timeline import TimelineView
 
 Shaped = TypeVar("Shaped", bound=BaseModel)
 Verb = Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
@@ -238,6 +243,43 @@ class Client:
         query = {"name": list(names), "phase": phase, "after": after}
         return self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query)
 
+    def series(self, run: str) -> "SeriesList":
+        """What a run has logged: names and last values, without the points."""
+        from whistlestop.wire.charts import SeriesList
+
+        return self._get(SeriesList, f"/runs/{quoted(run)}/series")
+
+    def charts(
+        self,
+        run: str,
+        names: Sequence[str] = (),
+        *,
+        phase: str | None = None,
+        axis: Literal["step", "time"] = "step",
+        start: float | None = None,
+        end: float | None = None,
+        width: int = 600,
+    ) -> "Charts":
+        """Lines of any length in at most `width` buckets each, with the lowest and highest value of every bucket."""
+        from whistlestop.wire.charts import Charts
+
+        query = {"name": list(names), "phase": phase, "axis": axis, "from": start, "to": end, "width": width}
+        return self._get(Charts, f"/runs/{quoted(run)}/charts", query)
+
+    def timeline(self, run: str) -> "TimelineView":
+        """Evaluations, ends of epochs and the stages of every start, phase by phase."""
+        from whistlestop.wire.timeline import TimelineView
+
+        return self._get(TimelineView, f"/runs/{quoted(run)}/timeline")
+
+    def consequences(
+        self, run: str, verb: Literal["stop", "pause", "kill", "cancel", "delete"], *, phase: str | None = None
+    ) -> "Consequences":
+        """What a verb would keep, lose, free and cost, now. Changes nothing."""
+        from whistlestop.wire.pages import Consequences
+
+        return self._get(Consequences, f"/runs/{quoted(run)}/consequences", {"verb": verb, "phase": phase})
+
     def checkpoints(self, run: str) -> list[api.CheckpointView]:
         return self._list(api.CheckpointView, f"/runs/{quoted(run)}/checkpoints")
 
@@ -249,6 +291,7 @@ class Client:
         last_id: str | None = None,
         give_up_after: float = 300.0,
         stopped: Callable[[], bool] = lambda: False,
+        on_state: Callable[[bool], None] = lambda stands: None,
     ) -> Iterator[Message]:
         """Everything live about one run until it has ended, or until `stopped`; server restarts are survived."""
         return follow(
@@ -258,10 +301,26 @@ class Client:
             last_id=last_id,
             give_up_after=give_up_after,
             stopped=stopped,
+            on_state=on_state,
         )
 
-    def stream_all(self, *, last_id: str | None = None, give_up_after: float = 300.0) -> Iterator[Message]:
-        return follow(self._transport, "/stream", last_id=last_id, give_up_after=give_up_after)
+    def stream_all(
+        self,
+        *,
+        last_id: str | None = None,
+        give_up_after: float = 300.0,
+        stopped: Callable[[], bool] = lambda: False,
+        on_state: Callable[[bool], None] = lambda stands: None,
+    ) -> Iterator[Message]:
+        """Every run that changes."""
+        return follow(
+            self._transport,
+            "/stream",
+            last_id=last_id,
+            give_up_after=give_up_after,
+            stopped=stopped,
+            on_state=on_state,
+        )
 
     # --- bundles, workflows ------------------------------------------------------------------------------------
 
@@ -296,6 +355,10 @@ class Client:
 
     def whoami(self) -> api.WhoView:
         return self._get(api.WhoView, "/whoami")
+
+    def sign_in_link(self) -> str:
+        """The whole address of a page that signs a browser in as this client, once, within 10 minutes."""
+        return self.url + self._send(api.LinkView, "POST", "/links", None).link
 
     def queue(self) -> list[api.RunView]:
         return self._list(api.RunView, "/queue")

@@ -23,18 +23,21 @@ from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.engines.base import Engine
 from whistlestop.engines.local import LocalEngine
-from whistlestop.server.api import admin, link, logs, pages, problems, runs, streams, timeline
+from whistlestop.server.api import admin, charts, link, logs, pages, problems, runs, streams, timeline
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
-from whistlestop.server.services import accounts
+from whistlestop.server.services import accounts, sessions
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.settings import Settings, default_slots
 from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.store import admin as admin_store
 from whistlestop.server.store.database import Database
+from whistlestop.server.web import pages as web_pages
+from whistlestop.server.web import sessions as web_sessions
+from whistlestop.server.web.headers import SecurityHeaders
 from whistlestop.wire.api import Problem
 
 log = logging.getLogger(__name__)
@@ -105,6 +108,11 @@ class Server:
         finally:
             self._scheduler.stop()
 
+    def dashboard_link(self) -> str:
+        """A page that signs its first visitor in, with the token of the data directory."""
+        actor = accounts.Doorkeeper(self.context).admit(self.token)
+        return self.url + sessions.new_link(self.context, actor)[0]
+
     def stop(self) -> None:
         """From another thread: the same as a signal."""
         self.context.hub.close()
@@ -134,9 +142,10 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
     )
     app.state.context = context
     app.state.doorkeeper = accounts.Doorkeeper(context)
+    app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     problems.install(app)
-    for module in (runs, logs, streams, admin, timeline, pages):
+    for module in (runs, logs, streams, admin, timeline, pages, charts):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
 
@@ -148,8 +157,12 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
     def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
+    app.include_router(web_sessions.router)
+    app.include_router(web_pages.router)  # last: it answers to every address that nobody else has
+
     hosts = frozenset({context.settings.host, *context.settings.allowed_hosts} - {"0.0.0.0", "::"})
-    app.add_middleware(Guard, hosts=hosts, admit=app.state.doorkeeper.admit, api=API)
+    app.add_middleware(Guard, hosts=hosts, admit=app.state.sessions.admit, api=API)
+    app.add_middleware(SecurityHeaders, api=API)  # around the guard: a refusal has them too
     return app
 
 

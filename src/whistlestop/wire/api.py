@@ -295,6 +295,14 @@ class WhoView(Shape):
     name: str
     role: Role
     version: str
+    csrf: str | None = None  # to a session: what its requests say in X-Whistle-CSRF when they change something
+
+
+class LinkView(Shape):
+    """A page that signs a browser in, once."""
+
+    link: str  # /sign-in#code=…
+    expires_at: str
 
 
 class ProblemItem(Shape):

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from whistlestop.server.services import accounts
-from whistlestop.server.services.accounts import Doorkeeper
 from whistlestop.server.services.context import Actor, Context
+from whistlestop.server.services.sessions import Entrance, Sessions
 
 # All of these are coroutines though they wait for nothing: a plain function would cost a thread's turn each.
 
@@ -16,16 +16,13 @@ async def context_of(request: Request) -> Context:
     return context
 
 
-def bearer(authorization: str | None) -> str | None:
-    if not authorization:
-        return None
-    scheme, _, token = authorization.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
+async def entrance(request: Request) -> Entrance:
+    sessions: Sessions = request.app.state.sessions
+    return sessions.admit(request.method, request.headers)
 
 
-async def viewer(request: Request) -> Actor:
-    doorkeeper: Doorkeeper = request.app.state.doorkeeper
-    return doorkeeper.admit(bearer(request.headers.get("authorization")))
+async def viewer(entrance: Annotated[Entrance, Depends(entrance)]) -> Actor:
+    return entrance.actor
 
 
 async def member(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
@@ -39,6 +36,7 @@ async def admin(actor: Annotated[Actor, Depends(viewer)]) -> Actor:
 
 
 Ctx = Annotated[Context, Depends(context_of)]
+Entered = Annotated[Entrance, Depends(entrance)]
 Viewer = Annotated[Actor, Depends(viewer)]
 Member = Annotated[Actor, Depends(member)]
 Admin = Annotated[Actor, Depends(admin)]

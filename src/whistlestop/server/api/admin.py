@@ -6,9 +6,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from whistlestop import __version__
 from whistlestop.domain.clock import iso
-from whistlestop.domain.errors import NotFound
-from whistlestop.server.api.access import Admin, Ctx, Member, Viewer
-from whistlestop.server.services import accounts, views
+from whistlestop.domain.errors import Forbidden, NotFound
+from whistlestop.server.api.access import Admin, Ctx, Entered, Member, Viewer
+from whistlestop.server.services import accounts, sessions, views
 from whistlestop.server.store import admin as store
 from whistlestop.server.store.runs import Row
 from whistlestop.wire import api
@@ -20,8 +20,9 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
 
 
 @router.get("/whoami")
-def whoami(actor: Viewer) -> api.WhoView:
-    return api.WhoView(name=actor.name, role=actor.role, version=__version__)
+def whoami(entered: Entered) -> api.WhoView:
+    actor = entered.actor
+    return api.WhoView(name=actor.name, role=actor.role, version=__version__, csrf=entered.csrf)
 
 
 @router.put("/workflows/{name}")
@@ -98,6 +99,15 @@ def revoke_token(
     view = accounts.revoke_token(context, token_id, actor)
     request.app.state.doorkeeper.reload()
     return view
+
+
+@router.post("/links", status_code=201)
+def create_link(context: Ctx, entered: Entered) -> api.LinkView:
+    """A page that signs a browser in, once. Only by token: a session can't make itself a successor."""
+    if entered.session is not None:
+        raise Forbidden("a link is made with a token, not by a session", hint="whistle open")
+    link, until = sessions.new_link(context, entered.actor)
+    return api.LinkView(link=link, expires_at=iso(until))
 
 
 @router.get("/secrets")

@@ -1,25 +1,27 @@
-"""Nobody reaches anything without passing here: Host and Origin first, then the token.
+"""Nobody reaches anything without passing here: Host and Origin first, then the token or the session.
 
 A page in somebody's browser must not be able to submit a run: a foreign Origin is refused, and so is a Host that is
-not ours (DNS rebinding gives a foreign page our address, but not our name). No cookie is ever read here.
+not ours (DNS rebinding gives a foreign page our address, but not our name). Addresses beside the API hold no data.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whistlestop.domain.errors import BadRequest, Forbidden, TooLarge, WhistleError
-from whistlestop.server.api.access import bearer
 from whistlestop.server.api.problems import problem_response
+from whistlestop.server.services.sessions import Entrance
 
 MOST_BODY = 4 * 2**20  # bytes; bundles have a limit of their own
+MOST_STRANGE = 4096  # bytes from somebody who is not signed in yet
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], admit: Callable[[str | None], Any], api: str) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: frozenset[str], admit: Callable[[str, Mapping[str, str]], Entrance], api: str
+    ) -> None:
         self._admit, self._api = admit, api
         self._app, self._hosts = app, LOOPBACK | {name.lower() for name in hosts}
 
@@ -30,7 +32,8 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refusal(headers) or _unspeakable(scope) or self._stranger(scope, headers)
         if refusal is None and scope["type"] == "http":
-            await self._app(scope, _capped(receive, scope), send)
+            most = MOST_BODY if scope["path"].startswith(self._api) else MOST_STRANGE
+            await self._app(scope, receive if _is_bundle(scope) else _capped(receive, most), send)
         elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -55,7 +58,7 @@ class Guard:
         if scope["type"] != "http" or not scope["path"].startswith(self._api):
             return None
         try:
-            self._admit(bearer(headers.get("authorization")))
+            self._admit(scope["method"], headers)
         except WhistleError as error:
             return error
         length = headers.get("content-length", "")
@@ -64,18 +67,18 @@ class Guard:
         return None
 
 
-def _capped(receive: Receive, scope: Scope) -> Receive:
+def _capped(receive: Receive, most: int) -> Receive:
     """The same limit for those who do not say how much they send."""
-    if _is_bundle(scope):
-        return receive
     seen = 0
 
     async def counted() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > MOST_BODY:
-            raise TooLarge(f"a request may have {MOST_BODY // 2**20} MiB")
+        if seen > most:
+            raise TooLarge(
+                f"a request may have {MOST_BODY // 2**20} MiB, one without a token {MOST_STRANGE // 1024} KiB"
+            )
         return message
 
     return counted

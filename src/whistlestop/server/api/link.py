@@ -14,10 +14,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from whistlestop.channel.records import JournalDamaged
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
-from whistlestop.server.api.access import bearer
 from whistlestop.server.services import accounts, ingest
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Waiter
+from whistlestop.server.services.sessions import bearer
 from whistlestop.server.store import phases
 from whistlestop.wire import frames
 

@@ -45,12 +45,18 @@ class Doorkeeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._known: dict[str, Actor] = {}
+        self._by_id: dict[str, Actor] = {}
         self.reload()
 
     def reload(self) -> None:
         with self._context.database.read() as connection:
             rows = admin.all_tokens(connection)
         self._known = {row.hash: Actor(row.name, row.role, row.id) for row in rows}
+        self._by_id = {actor.token_id: actor for actor in self._known.values()}
+
+    def by_id(self, token_id: str) -> Actor | None:
+        """None: it was revoked."""
+        return self._by_id.get(token_id)
 
     def admit(self, token: str | None) -> Actor:
         actor = self._known.get(fingerprint(token)) if token else None

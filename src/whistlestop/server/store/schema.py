@@ -25,6 +25,25 @@ tokens = sa.Table(
     sa.Column("created_at", Seconds, nullable=False),
 )
 
+sessions = sa.Table(
+    "sessions",  # of browsers; a session ends with its token
+    metadata,
+    sa.Column("hash", sa.Text, primary_key=True),  # of what the cookie holds
+    sa.Column("token_id", sa.ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("created_at", Seconds, nullable=False),
+    sa.Column("expires_at", Seconds, nullable=False),
+    sa.Index("ix_sessions_token_id", "token_id"),
+)
+
+links = sa.Table(
+    "links",  # that sign somebody in, once
+    metadata,
+    sa.Column("hash", sa.Text, primary_key=True),  # of the code in the address
+    sa.Column("token_id", sa.ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("expires_at", Seconds, nullable=False),
+    sa.Index("ix_links_token_id", "token_id"),
+)
+
 secrets = sa.Table(
     "secrets",
     metadata,
@@ -273,7 +292,7 @@ metric_rollups = sa.Table(
     sa.Column("series_id", sa.ForeignKey("metric_series.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("level", sa.Integer, primary_key=True),  # a bucket of level k sums up 16 ** k points
     sa.Column("number", sa.Integer, primary_key=True),  # of the row, which holds 256 buckets
-    sa.Column("first_record", Offset, nullable=False),  # of the first chunk below it
+    sa.Column("first_record", Offset, nullable=False),  # at level 1: of the chunk that the row sums up; above: 0
     sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of the columns in store/buckets.py
 )
 

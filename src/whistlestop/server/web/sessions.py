@@ -1,0 +1,39 @@
+"""Sign-in and sign-out of browsers. The answer to a sign-in is a cookie that no script can read."""
+
+from fastapi import APIRouter, Request, Response
+
+from whistlestop.domain.errors import BadRequest
+from whistlestop.server.services.accounts import Doorkeeper
+from whistlestop.server.services.sessions import COOKIE, SESSION_LASTS, Sessions
+from whistlestop.wire.sessions import SignIn
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/session", status_code=204)
+def sign_in(body: SignIn, request: Request) -> Response:
+    """By `token`, or by the `code` of a one-time link."""
+    sessions: Sessions = request.app.state.sessions
+    doorkeeper: Doorkeeper = request.app.state.doorkeeper
+    if (body.token is None) == (body.code is None):
+        raise BadRequest("a sign-in takes a token, or the code of a link")
+    value = sessions.begin_by_link(body.code) if body.code else sessions.begin(doorkeeper.admit(body.token))
+    response = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        COOKIE, value, max_age=int(SESSION_LASTS), path="/", secure=secure, httponly=True, samesite="strict"
+    )
+    return response
+
+
+@router.delete("/session", status_code=204)
+def sign_out(request: Request) -> Response:
+    """Here and on the server: a copy of the cookie is worth nothing afterwards."""
+    sessions: Sessions = request.app.state.sessions
+    entrance = sessions.admit(request.method, request.headers)
+    if entrance.session is None:
+        raise BadRequest("a token has no session to end", hint="whistle token revoke ends a token")
+    sessions.end(entrance.session)
+    response = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return response

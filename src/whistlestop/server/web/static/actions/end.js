@@ -1,0 +1,107 @@
+// Stop, pause, kill, cancel: one dialog, because the first question is which of the four is meant.
+import { html, useEffect, useState } from "../lib.js";
+import { api } from "../api.js";
+import { clock, credits, day, percent, steps } from "../format.js";
+import { Dialog, ProblemBox, Spinner } from "../ui/index.js";
+import { Compare, FOUR } from "./compare.js";
+import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking } from "./state.js";
+import { atMost, costs, frees, NAMES, newest, takes } from "./words.js";
+
+const TITLES = { stop: "Stop", pause: "Pause", kill: "Kill run", cancel: "Cancel run" };
+
+export function EndDialog({ verb: asked, run, phase: wanted, close }) {
+  const [verb, setVerb] = useState(asked);
+  const { open, first } = phasesOf(run, wanted);
+  const [phase, setPhase] = useState(wanted ?? first);
+  const [note, setNote] = useState("");
+  const [checkpoint, setCheckpoint] = useState("save");
+  const known = useAll(run, phase);
+  const { busy, problem, act } = useAsking(close);
+  const found = known[verb];
+  const body = { note, ...(verb === "stop" ? { phase } : {}), ...(verb === "pause" ? { checkpoint } : {}) };
+  const danger = verb === "kill" || verb === "cancel";
+  const lostLatest = verb === "pause" && checkpoint === "latest" && !found?.checkpoint;
+  const footer = html`<${Footer} close=${close} kind=${danger ? "danger" : "primary"} busy=${busy}
+    confirm=${verb === "stop" ? `Stop ${phase ?? "the phase"}` : verb === "pause" ? "Pause" : "Confirm"}
+    disabled=${!found || Boolean(found.refused) || lostLatest}
+    onConfirm=${() => act(() => api.post(`${pathOf(run)}/${verb}`, body))} />`;
+  return html`<${Dialog} wide title=${title(verb, run, phase)} tone=${danger ? "danger" : "plain"} onClose=${close} footer=${footer}>
+    <p class="question">${question(verb, run, phase)}</p>
+    <${ProblemBox} problem=${problem ?? (found?.refused ? { detail: found.refused, hint: found.hint } : null)} />
+    ${verb === "stop" && html`<${PhaseField} phases=${open} value=${phase} onInput=${setPhase} />`}
+    ${!found ? html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} run=${run} verb=${verb} found=${found} />`}
+    ${verb === "pause" && found && !found.refused && html`<${HowToPause} found=${found} value=${checkpoint} choose=${setCheckpoint} />`}
+    <${Compare} known=${known} verb=${verb} phase=${phase} choose=${setVerb} />
+    <${NoteField} value=${note} onInput=${setNote} />
+  <//>`;
+}
+
+/** The four together: which one is meant is seen by comparing them. */
+function useAll(run, phase) {
+  const [known, setKnown] = useState({});
+  useEffect(() => {
+    let current = true;
+    for (const verb of FOUR) {
+      api.get(`${pathOf(run)}/consequences`, { verb, phase: verb === "stop" && phase ? phase : undefined }).then(
+        (found) => current && setKnown((before) => ({ ...before, [verb]: found })),
+        (failed) => current && setKnown((before) => ({ ...before, [verb]: { refused: failed.message, hint: failed.hint } })),
+      );
+    }
+    return () => { current = false; };
+  }, [run.id, phase]);
+  return known;
+}
+
+function title(verb, run, phase) {
+  return verb === "stop" ? `Stop ${phase ?? "a phase"} of #${run.number} ${run.name}` : `${TITLES[verb]} #${run.number} ${run.name}`;
+}
+
+function question(verb, run, phase) {
+  if (verb === "kill") {
+    return `This action will permanently kill ${run.name}. Are you sure you want to kill this training?`;
+  }
+  if (verb === "cancel") {
+    return `This action will permanently cancel ${run.name} and discard its checkpoints. To keep the result, stop it instead.`;
+  }
+  if (verb === "pause") return `${run.name} saves, leaves its slots to others, and goes on where it was when you resume it.`;
+  return `${phase ?? "The phase"} ends at its next step and its result counts. The rest of ${run.name} goes on.`;
+}
+
+function Facts({ run, verb, found }) {
+  const saved = found.credits.saved ?? run.credits.saved;
+  const done = [steps(run.progress), percent(run.progress.fraction)].filter(Boolean).join(" · ");
+  const rows = [
+    ["Name", `${run.name} (#${run.number})`],
+    ["Started", run.started_at ? `${day(run.started_at)} ${clock(run.started_at)}` : "not yet"],
+    ["Progress", done || (run.phase ? `phase ${run.phase}` : "none yet")],
+    ["Credits used", credits(found.credits.used)],
+    (verb === "kill" || verb === "cancel") && ["Credits saved", saved == null ? "can't be told yet" : `about ${credits(saved)}`],
+    ["Newest checkpoint", newest(found)],
+    ["Kept", list(found.kept)],
+    ["Lost", list(found.lost)],
+    found.goes_on.length && verb === "stop" && ["Goes on", list(found.goes_on)],
+    ["Frees", frees(found)],
+    ["Costs from now", costs(found)],
+    ["Takes", [takes(found, verb), found.frees?.slots ? atMost(found) : ""].filter(Boolean).join(", ")],
+  ].filter(Boolean);
+  return html`<dl class="facts consequences" data-verb=${NAMES[verb]}>${rows.map(([name, text]) => html`<dt key=${`t${name}`}>${name}</dt
+    ><dd key=${`d${name}`} data-fact=${name}>${text}</dd>`)}</dl>`;
+}
+
+function list(texts) {
+  return texts.length < 2 ? texts[0] ?? "nothing" : html`<ul class="plain-list">${texts.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`;
+}
+
+function HowToPause({ found, value, choose }) {
+  const since = found.checkpoint?.steps_since;
+  const loses = !found.checkpoint
+    ? "not possible: there is no checkpoint yet, all would be lost"
+    : `goes on from step ${found.checkpoint.step.toLocaleString("en-US")}; ${since ? `${since.toLocaleString("en-US")} steps are lost` : "nothing is lost"}`;
+  const option = (id, label, text, disabled) => html`<label class="choice ${disabled ? "is-off" : ""}">
+    <input type="radio" name="checkpoint" value=${id} checked=${value === id} disabled=${disabled} onChange=${() => choose(id)} />
+    <span><strong>${label}</strong><span class="choice-text">${text}</span></span></label>`;
+  return html`<fieldset class="choices"><legend class="label">Which state does it come back to?</legend>
+    ${option("save", "Save first", "it saves at its next step and leaves; nothing is lost", false)}
+    ${option("latest", "Leave at once, from the latest checkpoint", loses, !found.checkpoint)}
+  </fieldset>`;
+}

@@ -1,0 +1,83 @@
+// One run: its head, its tabs, and what the chosen tab shows. The state is in run/state.js, everything else gets props.
+import { html, useEffect, useState } from "../lib.js";
+import { useMe } from "../me.js";
+import { Link } from "../route.js";
+import { useTitle } from "../title.js";
+import { Empty, ProblemBox, Spinner, Tabs } from "../ui/index.js";
+import { useActions } from "../run/actions.js";
+import { Alerts } from "../run/alerts.js";
+import { Attempts } from "../run/attempts.js";
+import { Configuration } from "../run/configuration.js";
+import { Events } from "../run/events.js";
+import { Header } from "../run/header.js";
+import { Overview } from "../run/overview.js";
+import { useRun } from "../run/state.js";
+import { allAttempts } from "../run/words.js";
+
+const TABS = [
+  ["overview", "Overview"], ["charts", "Charts"], ["logs", "Logs"], ["events", "Events"], ["attempts", "Attempts"],
+  ["configuration", "Configuration"],
+];
+
+export default function Page({ params, query }) {
+  const state = useRun(params.id);
+  const me = useMe();
+  const actions = useActions();
+  const { run } = state;
+  useTitle(run && `#${run.number} ${run.name}`);
+  if (!run) {
+    if (!state.problem) return html`<h1 class="visually-hidden">Run</h1><${Spinner} label="The run is being read" />`;
+    return html`<h1>No such run</h1><${ProblemBox} problem=${state.problem} /><p><${Link} href="/">To the projects<//></p>`;
+  }
+  if (state.deleted) {
+    return html`<h1>Run #${run.number} ${run.name}</h1><${Empty} title="This run was deleted">
+      Nothing of it is left on the server. <${Link} href="/projects/${encodeURIComponent(run.project)}">To the runs of ${run.project}<//>.<//>`;
+  }
+  const current = TABS.some(([id]) => id === query.tab) ? query.tab : "overview";
+  const base = `/runs/${encodeURIComponent(params.id)}`;
+  const tabs = TABS.map(([id, label]) => ({
+    id, label, href: id === "overview" ? base : `${base}?tab=${id}`,
+    count: id === "attempts" ? allAttempts(run).length || undefined : undefined,
+  }));
+  return html`<div class="run-page">
+    <${Header} run=${run} told=${state.told} me=${me} actions=${actions} />
+    <${Alerts} run=${run} events=${state.events} />
+    <${Tabs} label="Parts of run #${run.number}" tabs=${tabs} current=${current} />
+    <${Tab} current=${current} state=${state} me=${me} actions=${actions} query=${query} />
+  </div>`;
+}
+
+function Tab({ current, state, me, actions, query }) {
+  const { run } = state;
+  switch (current) {
+    case "charts":
+      return html`<${Later} module="charts" name="Charts" run=${run} query=${query} />`;
+    case "logs":
+      return html`<${Later} module="logs" name="Logs" run=${run} query=${query} />`;
+    case "events":
+      return html`<${Events} state=${state} />`;
+    case "attempts":
+      return html`<${Attempts} run=${run} told=${state.told} />`;
+    case "configuration":
+      return html`<${Configuration} run=${run} />`;
+    default:
+      return html`<${Overview} state=${state} me=${me} actions=${actions} />`;
+  }
+}
+
+/** Charts and logs are large, and most visits do not look at them. */
+function Later({ module, name, run, query }) {
+  const [loaded, setLoaded] = useState(null);
+  const [failed, setFailed] = useState(null);
+  useEffect(() => {
+    let gone = false;
+    setLoaded(null);
+    import(`../run/${module}.js`).then(
+      (found) => gone || setLoaded(() => found[name]),
+      (problem) => gone || setFailed(problem),
+    );
+    return () => { gone = true; };
+  }, [module]);
+  if (failed) return html`<${ProblemBox} problem=${failed} />`;
+  return loaded ? html`<${loaded} run=${run} query=${query} />` : html`<${Spinner} label="Loading" />`;
+}

@@ -1,0 +1,43 @@
+// What needs to be known before anything else: a silent runner, a recovery, a request on its way.
+import { html } from "../lib.js";
+import { length } from "../format.js";
+import { Icon } from "../ui/index.js";
+import { useCountdown } from "./header.js";
+import { Ladder } from "./ladder.js";
+import { lastRequest, moment, unreachable } from "./words.js";
+
+export function Alerts({ run, events }) {
+  const silent = unreachable(run);
+  const ladder = run.phases.find((phase) => phase.ladder && phase.status === "running");
+  return html`<div class="alerts">
+    ${silent && html`<div class="alert is-failed" role="status"><${Icon} name="alert" /><div>
+      <p><strong>UNREACHABLE</strong> since <time datetime=${silent.heard_at}>${moment(silent.heard_at ?? silent.started_at)}</time>:
+      the runner of attempt ${silent.number}${silent.host ? ` on ${silent.host}` : ""} has not been heard of.</p>
+      <p class="small muted">The training may well go on there. Its history comes when it is back; nothing is started twice.</p>
+    </div></div>`}
+    ${run.recovering && html`<${Recovering} run=${run} />`}
+    ${run.requested && html`<${Requested} run=${run} events=${events} phase=${ladder} />`}
+  </div>`;
+}
+
+function Recovering({ run }) {
+  const phase = run.phases.find((one) => one.name === run.phase);
+  const last = phase?.attempts[phase.attempts.length - 1];
+  const left = useCountdown(phase?.retry_at);
+  return html`<div class="alert is-waiting" role="status"><${Icon} name="redo" /><div>
+    <p><strong>Recovering</strong>${last?.text ? `: ${last.text}` : run.reason ? `: ${run.reason}` : ""}.
+    ${left ? ` Next try in ${length(left)}.` : " It goes on by itself as soon as there are slots."}</p>
+  </div></div>`;
+}
+
+function Requested({ run, events, phase }) {
+  const kinds = run.requested === "kill" ? ["kill_requested", "cancel_requested"] : ["pause_requested"];
+  const asked = lastRequest(events, kinds);
+  return html`<div class="alert is-${run.requested === "kill" ? "killed" : "waiting"}" role="status">
+    <${Icon} name=${run.requested === "kill" ? "square" : "bars"} /><div>
+    <p><strong>${run.requested === "kill" ? "Being killed" : "Pausing"}</strong>${asked ? `, asked by ${asked.actor} at ${moment(asked.at)}` : ""}.
+      ${run.requested === "kill" ? " Shown as killed once every process is proven gone."
+        : " Shown as waiting once it has saved and its slots are free."}</p>
+    ${phase && html`<${Ladder} ladder=${phase.ladder} />`}
+  </div></div>`;
+}

@@ -1,0 +1,47 @@
+// What the run costs: slot time of its attempts times the price, counted on by itself between two messages.
+import { html, useEffect, useState } from "../lib.js";
+import { credits, length } from "../format.js";
+import { allAttempts, isAlive, secondsOf } from "./words.js";
+
+/** Credits a second of all that runs now, as far as the server has told. */
+function rate(run, told) {
+  const then = Date.now() - (performance.now() - told);
+  return allAttempts(run).filter(isAlive).reduce((sum, attempt) => {
+    const seconds = secondsOf(attempt, then);
+    return seconds > 1 ? sum + attempt.credits / seconds : sum;
+  }, 0);
+}
+
+export function Spent({ run, told }) {
+  const going = allAttempts(run).some(isAlive);
+  const [, tick] = useState(0);
+  useEffect(() => {
+    if (!going) return undefined;
+    const timer = setInterval(() => tick((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, [going]);
+  const more = going ? (rate(run, told) * (performance.now() - told)) / 1000 : 0;
+  return html`<span class="spent">${credits(run.credits.used + more)}</span>`;
+}
+
+export function Credits({ run, told }) {
+  const attempts = allAttempts(run);
+  const alive = attempts.filter(isAlive);
+  const slots = alive.reduce((sum, attempt) => sum + attempt.slots.length, 0);
+  const hourly = rate(run, told) * 3600;
+  const { estimated, saved } = run.credits;
+  const known = (x) => x !== null && x !== undefined;
+  return html`<section class="card" aria-labelledby="credits-title">
+    <h2 id="credits-title">Credits</h2>
+    <dl class="facts">
+      <dt>used</dt><dd><${Spent} run=${run} told=${told} /></dd>
+      ${known(estimated) && !known(saved) && alive.length > 0 && html`<dt>estimated in all</dt><dd>${credits(estimated)}</dd>`}
+      ${known(estimated) && known(saved) && html`<dt>would have cost</dt><dd>${credits(estimated)}</dd>`}
+      ${known(saved) && html`<dt>saved by the kill</dt><dd class="saved">${credits(saved)}</dd>`}
+      ${alive.length > 0 && html`<dt>now</dt><dd>${slots === 1 ? "1 slot" : `${slots} slots`}, ${credits(hourly)} an hour</dd>`}
+      <dt>charged for</dt><dd>${length(attempts.reduce((sum, attempt) => sum + secondsOf(attempt), 0))} of slots held</dd>
+    </dl>
+    <p class="small muted">${alive.length > 0 ? "The meter stops when every process is proven gone."
+      : attempts.length > 0 ? "Nothing of it runs: the meter stands still." : "Time in the queue is free."}</p>
+  </section>`;
+}

@@ -1,0 +1,81 @@
+// The step monitor: one continuous timeline with a short mark at every evaluation and a tall one at every epoch's end.
+// The batch monitor: batches of the current epoch. Drawn in percent, so that nothing is measured and any width is sharp.
+import { html, useMemo } from "../lib.js";
+import { percent } from "../format.js";
+import { count, plural } from "./words.js";
+
+const LABELS = 12;  // epochs that have room for their names
+
+export function StepMonitor({ progress, marks, status }) {
+  const { step, total } = progress;
+  const evaluations = marks?.evaluations ?? [];
+  const ends = marks?.epochs ?? [];
+  const known = total !== null && total !== undefined;
+  // Without a known end the line goes on a little beyond where it is, rounded so that it does not jitter.
+  const scale = known ? Math.max(total, step) : openEnd(Math.max(step, evaluations[evaluations.length - 1] ?? 0));
+  const share = scale ? Math.min(1, step / scale) : 0;
+  const passed = ends.filter((end) => end <= step).length;
+  const short = useMemo(() => path(evaluations, scale), [evaluations, scale]);
+  const tall = useMemo(() => path(ends.filter((end) => end <= scale), scale), [ends, scale]);
+  const names = useMemo(() => epochNames(ends, scale), [ends, scale]);
+  const says = [
+    known ? `Step ${count(step)} of ${count(total)}` : `Step ${count(step)}, the end is not known`,
+    evaluations.length ? `${plural(evaluations.length, "evaluation")}, the last at step ${count(Math.max(...evaluations.slice(-3)))}`
+      : "no evaluation yet",
+    ends.length ? `${count(passed)} of ${plural(ends.length, "epoch end")} passed` : "epochs are not counted",
+  ].join("; ");
+  return html`<figure class="monitor" data-monitor="steps">
+    <figcaption><span class="monitor-name">Steps</span>
+      <span class="monitor-value"><strong>${count(step)}</strong>${known ? ` / ${count(total)}` : " / ?"}</span>
+      ${known && html`<span class="monitor-share">${percent(step / (total || 1))}</span>`}</figcaption>
+    <div class="rail-box">
+      <svg class="rail" role="img" aria-label=${says} width="100%" height="44">
+        <rect class="rail-bed ${known ? "" : "is-open"}" x="0" y="27" width="100%" height="6" rx="3" />
+        <rect class="rail-done is-${status}" x="0" y="27" width="${share * 100}%" height="6" rx="3" />
+        <svg x="0" y="12" width="100%" height="28" viewBox="0 0 1000 28" preserveAspectRatio="none">
+          <path class="mark-tall" d=${tall.map((x) => `M${x} 2V28`).join("")} />
+          <path class="mark-short" d=${short.map((x) => `M${x} 10V26`).join("")} />
+        </svg>
+        ${names.map(([at, name]) => html`<text key=${name} class="epoch-name" x="${at}%" y="9" text-anchor="middle">${name}</text>`)}
+        <circle class="train is-${status}" cx="${share * 100}%" cy="30" r="6" />
+      </svg>
+    </div>
+    <p class="monitor-ends" aria-hidden="true"><span>0</span><span class="legend"
+      ><i class="key-short"></i>evaluation ${evaluations.length ? html`<b>${count(evaluations.length)}</b>` : ""}
+      <i class="key-tall"></i>epoch end ${ends.length ? html`<b>${count(passed)}/${count(ends.length)}</b>` : ""}</span>
+      <span>${known ? count(total) : "not known"}</span></p>
+  </figure>`;
+}
+
+export function BatchMonitor({ progress, status }) {
+  const { batch, batches, epoch } = progress;
+  if (!batches || batches === 1) return null;  // a loop that counts epochs alone has no batches
+  const share = Math.min(1, batch / batches);
+  return html`<figure class="monitor is-batches" data-monitor="batches">
+    <figcaption><span class="monitor-name">Batches</span><span class="epoch-chip">E${epoch}</span>
+      <span class="monitor-value"><strong>${count(batch)}</strong>/${count(batches)}</span></figcaption>
+    <svg class="rail" role="img" width="100%" height="10"
+      aria-label="Epoch ${epoch}: batch ${count(batch)} of ${count(batches)}">
+      <rect class="rail-bed" x="0" y="2" width="100%" height="6" rx="3" />
+      <rect class="rail-done is-${status}" x="0" y="2" width="${share * 100}%" height="6" rx="3" />
+    </svg>
+  </figure>`;
+}
+
+function path(steps, scale) {
+  return scale ? steps.map((step) => Math.round((step / scale) * 99_800 + 100) / 100) : [];
+}
+
+function epochNames(ends, scale) {
+  if (!scale || ends.length < 1 || ends.length > LABELS) return [];
+  const inside = ends.filter((end) => end <= scale);
+  return inside.map((end, at) => [((((at ? inside[at - 1] : 0) + end) / 2 / scale) * 100).toFixed(2), `E${at}`]);
+}
+
+/** 1, 2 or 5 times a power of ten, and at least a tenth beyond. */
+function openEnd(step) {
+  if (step <= 0) return 0;
+  const wanted = step * 1.1;
+  const power = 10 ** Math.floor(Math.log10(wanted));
+  return [1, 1.5, 2, 3, 5, 7.5, 10].map((n) => n * power).find((end) => end >= wanted);
+}
