@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 
 from whistlestop.domain.errors import DiskFull, Refused
-from whistlestop.server.store import sqlite
+from whistlestop.server.store import rebuild, sqlite
 
 SERVER_LOCK = 0x57485354  # advisory lock "WHST" in PostgreSQL: one server per database
 # SQLite says the first; on a full disk its write-ahead log says the second; PostgreSQL says the third.
@@ -63,6 +63,7 @@ class Database:
         with self.write() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            rebuild.missing(connection)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:

@@ -10,10 +10,13 @@ import numpy.typing as npt
 import sqlalchemy as sa
 import zstandard
 
+from whistlestop.server.store import rollups, series
+from whistlestop.server.store.buckets import of_points
+from whistlestop.server.store.rollups import CHUNK
 from whistlestop.server.store.schema import metric_chunks, metric_shapes
 
-CHUNK = 4096  # points
 WORDS = 4  # record, step, time, value
+NO_KINDS: Mapping[str, str] = {}
 
 Column = npt.NDArray[Any]
 
@@ -51,19 +54,38 @@ def join(parts: Sequence[Points]) -> Points:
     )
 
 
-def append(connection: sa.Connection, attempt_id: str, new: Mapping[str, Points]) -> None:
+def append(
+    connection: sa.Connection, attempt_id: str, new: Mapping[str, Points], kinds: Mapping[str, str] = NO_KINDS
+) -> None:
     """The cost follows what is new, not what is there: of each series only the chunk that still grows is read."""
+    new = {name: points for name, points in new.items() if len(points)}
+    if not new:
+        return
     growing = sa.and_(
         metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.open.is_(sa.true()), metric_chunks.c.name.in_(new)
     )
     tails = {row.name: row.data for row in connection.execute(sa.select(metric_chunks).where(growing))}
     if tails:
         connection.execute(metric_chunks.delete().where(growing))
-    rows = []
+    rows, added, full = [], [], {}
     for name, points in new.items():
-        whole = join([_unpack(tails[name]), points]) if name in tails else points
+        whole = join([unpack(tails[name]), points]) if name in tails else points
         rows += [_row(attempt_id, name, _slice(whole, start, start + CHUNK)) for start in range(0, len(whole), CHUNK)]
+        ends = len(whole) // CHUNK * CHUNK
+        if ends:
+            full[name] = _slice(whole, 0, ends)
+        rest = int(whole.record[ends]) if ends < len(whole) else None
+        added.append(series.Added(name, kinds.get(name, "program"), points, ends // CHUNK, rest))
     connection.execute(metric_chunks.insert(), rows)
+    before = series.add(connection, attempt_id, added)
+    if full:
+        rollups.grow(connection, [grown(*before[name], points) for name, points in full.items()])
+
+
+def grown(series_id: int, chunks: int, points: Points) -> rollups.Grown:
+    """What full chunks, one behind the other, add to the pyramid."""
+    first_records = points.record[::CHUNK].tolist()
+    return rollups.Grown(series_id, chunks, first_records, of_points(points.step, points.time, points.value))
 
 
 def names(connection: sa.Connection, attempt_id: str) -> list[str]:
@@ -82,7 +104,7 @@ def read(
         query = query.where(metric_chunks.c.name.in_(wanted))
     series: dict[str, list[Points]] = {}
     for row in connection.execute(query.order_by(metric_chunks.c.name, metric_chunks.c.first_record)):
-        series.setdefault(row.name, []).append(_unpack(row.data).after(after))
+        series.setdefault(row.name, []).append(unpack(row.data).after(after))
     for name, parts in series.items():
         yield name, join(parts)
 
@@ -137,7 +159,7 @@ def _pack(points: Points) -> bytes:
     return zstandard.compress(raw, 1)
 
 
-def _unpack(data: bytes) -> Points:
+def unpack(data: bytes) -> Points:
     raw = zstandard.decompress(data)
     size = len(raw) // WORDS
     return Points(

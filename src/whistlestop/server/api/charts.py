@@ -1,0 +1,69 @@
+"""What charts and lists draw: small answers, whatever the length of the run."""
+
+import math
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from whistlestop.domain.errors import BadRequest
+from whistlestop.server.api.access import Ctx, Viewer
+from whistlestop.server.services import charts
+from whistlestop.server.store import runs
+from whistlestop.wire.charts import Axis, Charts, SeriesList, Sparklines
+
+router = APIRouter(tags=["charts"])
+
+Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
+Name = Annotated[str, Query(max_length=1000)]
+MOST_NAMES = 100
+MOST_RUNS = 200
+
+
+@router.get("/runs/{run}/series")
+def list_series(run: Run, context: Ctx, _actor: Viewer) -> SeriesList:
+    """Every series that the run has logged, with its extent and its last value."""
+    with context.database.read() as connection:
+        return charts.series_list(connection, runs.resolve(connection, run).id)
+
+
+@router.get("/runs/{run}/charts", response_model=Charts)
+def read_charts(
+    run: Run,
+    context: Ctx,
+    _actor: Viewer,
+    name: Annotated[list[Name], Query(min_length=1, max_length=MOST_NAMES)],
+    phase: Annotated[str | None, Query(max_length=200)] = None,
+    axis: Axis = "step",
+    start: Annotated[
+        float | None, Query(alias="from", ge=-1e300, le=1e300, description="step, or unix seconds")
+    ] = None,
+    end: Annotated[float | None, Query(alias="to", ge=-1e300, le=1e300)] = None,
+    width: Annotated[int, Query(ge=1, le=4000, description="buckets at most, as a rule one per pixel")] = 600,
+) -> Response:
+    """Lines in at most `width` buckets with their lowest, highest and last value: no spike is lost."""
+    view = charts.View(axis, -math.inf if start is None else start, math.inf if end is None else end, width)
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+        found = charts.charts(connection, row.id, list(dict.fromkeys(name)), view, phase=phase)
+    return _json(Charts.model_construct(charts=found))
+
+
+@router.get("/sparklines", response_model=Sparklines)
+def read_sparklines(
+    context: Ctx,
+    _actor: Viewer,
+    run: Annotated[list[Name], Query(description="ids")],
+    width: Annotated[int, Query(ge=1, le=200)] = 40,
+) -> Response:
+    """The loss of many runs at once, in a few buckets each."""
+    if len(run) > MOST_RUNS:
+        raise BadRequest(f"{len(run)} runs at once are too many", hint=f"ask for {MOST_RUNS} at most")
+    with context.database.read() as connection:
+        return _json(charts.sparklines(connection, list(dict.fromkeys(run)), width))
+
+
+def _json(view: Charts | Sparklines) -> Response:
+    """Tens of thousands of numbers that we have just made ourselves need no second look."""
+    return Response(msgspec.json.encode(view, enc_hook=vars), media_type="application/json")

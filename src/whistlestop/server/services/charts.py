@@ -1,0 +1,186 @@
+"""Charts: lines of any length in at most `width` buckets, of which each shows its extremes; and what lists need."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from whistlestop.server.services import lines
+from whistlestop.server.store import phases, series
+from whistlestop.server.store.descent import ALL, Range, Reader, Seek
+from whistlestop.wire.charts import Axis, Chart, ChartLine, SeriesList, SeriesSummary, Sparkline, Sparklines
+
+Row = sa.Row[Any]
+LOSSES = ("loss", "train_loss", "train/loss", "training_loss", "training/loss", "loss/train")
+SPARK_ROWS = 4  # opened at each level: a sparkline need not be exact where attempts meet
+
+
+@dataclass(frozen=True)
+class Newest:
+    step: int
+    value: float
+    at: float
+    records: int  # points so far, over all attempts: it only grows
+
+
+@dataclass(frozen=True)
+class View:
+    """What part of a chart is looked at, and how wide it is drawn."""
+
+    axis: Axis = "step"
+    start: float = -math.inf
+    end: float = math.inf
+    width: int = 600
+
+
+def series_list(connection: sa.Connection, run_id: str) -> SeriesList:
+    found: dict[tuple[int, str], SeriesSummary] = {}
+    for row in series.of_runs(connection, [run_id]):
+        key, last = (row.ordinal, row.name), series.newest_value(row)
+        new = SeriesSummary(
+            name=row.name,
+            phase=row.phase,
+            kind=row.kind,
+            points=row.points,
+            first_step=row.first_step,
+            last_step=row.last_step,
+            low=row.low,
+            high=row.high,
+            last=last if math.isfinite(last) else None,
+            last_at=row.at,
+            nonfinite=row.nonfinite,
+        )
+        found[key] = _both(found[key], new) if key in found else new
+    return SeriesList(series=[found[key] for key in sorted(found)])
+
+
+def newest(connection: sa.Connection, run_id: str) -> dict[tuple[str, str], Newest]:
+    """By phase and name: the last point that came, whatever its step. One query, no points are read."""
+    found: dict[tuple[str, str], Newest] = {}
+    for row in series.of_runs(connection, [run_id]):
+        before = found.get((row.phase, row.name))
+        records = row.points + (before.records if before else 0)
+        found[row.phase, row.name] = Newest(row.step, series.newest_value(row), row.at, records)
+    return found
+
+
+def charts(
+    connection: sa.Connection, run_id: str, names: Sequence[str], view: View, *, phase: str | None = None
+) -> list[Chart]:
+    return read_charts(Reader(connection), connection, run_id, names, view, phase=phase)
+
+
+def read_charts(
+    reader: Reader,
+    connection: sa.Connection,
+    run_id: str,
+    names: Sequence[str],
+    view: View,
+    *,
+    phase: str | None = None,
+) -> list[Chart]:
+    """`reader` has counted what it cost."""
+    rows = series.of_runs(connection, [run_id], names)
+    cuts = _cuts(phases.attempts_of_runs(connection, [run_id]).get(run_id, []))
+    owners: dict[tuple[str, str], list[_Part]] = defaultdict(list)
+    for row in rows:
+        if phase is None or row.phase == phase:
+            owners[row.phase, row.name] += _parts(row, cuts.get(row.attempt_id, math.inf), view)
+    drawn = lines.draw(reader, [[part.seek for part in parts] for parts in owners.values()], view.width)
+    return [
+        Chart.model_construct(
+            name=name,
+            phase=owner,
+            axis=view.axis,
+            lines=[
+                ChartLine.model_construct(attempt=part.attempt, superseded=part.superseded, **line.columns())
+                for part, line in zip(parts, found, strict=True)
+                if len(line)
+            ],
+        )
+        for ((owner, name), parts), found in zip(owners.items(), drawn, strict=True)
+    ]
+
+
+def sparklines(connection: sa.Connection, run_ids: Sequence[str], width: int) -> Sparklines:
+    """A handful of queries for any number of runs."""
+    by_run: dict[str, list[Row]] = defaultdict(list)
+    for row in series.of_runs(connection, run_ids, kind="program"):
+        by_run[row.run_id].append(row)
+    attempts = phases.attempts_of_runs(connection, list(by_run))
+    chosen = {run_id: _loss(rows) for run_id, rows in by_run.items()}
+    view = View(width=width)
+    seeks = []
+    for run_id, rows in chosen.items():
+        cuts = _cuts(attempts.get(run_id, []))
+        parts = [part for row in rows for part in _parts(row, cuts[row.attempt_id], view, most_rows=SPARK_ROWS)]
+        seeks.append([part.seek for part in parts if not part.superseded])
+    drawn = lines.draw(Reader(connection), seeks, width)
+    found = {}
+    for (run_id, rows), several in zip(chosen.items(), drawn, strict=True):
+        columns = [line.columns() for line in several]
+        found[run_id] = Sparkline.model_construct(
+            name=rows[0].name,
+            x=[x for each in columns for x in each["x"]],
+            y=[y for each in columns for y in each["last"]],
+        )
+    return Sparklines.model_construct(sparklines=found)
+
+
+@dataclass(frozen=True)
+class _Part:
+    attempt: int
+    superseded: bool
+    seek: Seek
+
+
+def _cuts(attempts: Sequence[Row]) -> dict[str, float]:
+    """By attempt: the step from which on a later attempt of its phase has replaced it."""
+    cuts: dict[str, float] = {}
+    lowest: dict[str, float] = {}
+    for row in reversed(attempts):
+        cuts[row.id] = lowest.get(row.phase_id, math.inf)
+        if row.up:
+            lowest[row.phase_id] = min(cuts[row.id], row.resumed_from or 0)
+    return cuts
+
+
+def _parts(row: Row, cut: float, view: View, most_rows: int | None = None) -> list[_Part]:
+    window: Range = (view.start, view.end)
+    rows = 32 + view.width // 8 if most_rows is None else most_rows
+    found = []
+    for superseded, low, high in ((False, -math.inf, cut - 1), (True, cut, math.inf)):
+        if row.last_step < low or row.first_step > high:
+            continue
+        if view.axis == "step":
+            steps, times = (max(low, window[0]), min(high, window[1])), ALL
+        else:
+            steps, times = (low, high), window
+        found.append(_Part(row.attempt, superseded, Seek(row, view.axis, steps, times, most_rows=rows)))
+    return found
+
+
+def _loss(rows: Sequence[Row]) -> list[Row]:
+    """Of the phase that logged last: the loss, or what comes nearest to it."""
+    own = [row for row in rows if row.phase == rows[-1].phase]
+    names = list(dict.fromkeys(row.name for row in own))
+    named = [name for name in LOSSES if name in names] or [name for name in names if "loss" in name.casefold()]
+    return [row for row in own if row.name == (named or names)[0]]
+
+
+def _both(old: SeriesSummary, new: SeriesSummary) -> SeriesSummary:
+    lows = [each for each in (old.low, new.low) if each is not None]
+    highs = [each for each in (old.high, new.high) if each is not None]
+    return new.model_copy(
+        update={
+            "points": old.points + new.points,
+            "first_step": min(old.first_step, new.first_step),
+            "last_step": max(old.last_step, new.last_step),
+            "low": min(lows, default=None),
+            "high": max(highs, default=None),
+            "nonfinite": old.nonfinite + new.nonfinite,
+        }
+    )

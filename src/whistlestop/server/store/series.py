@@ -1,0 +1,140 @@
+"""One row per attempt and name: what is known of a series without reading its points."""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from whistlestop.server.store.schema import attempts, metric_series, phases
+
+Row = sa.Row[Any]
+Column = npt.NDArray[Any]
+
+
+class Columns(Protocol):
+    """Points, as metrics.py has them."""
+
+    @property
+    def step(self) -> Column: ...
+    @property
+    def time(self) -> Column: ...
+    @property
+    def value(self) -> Column: ...
+    def __len__(self) -> int: ...
+
+
+class Added(NamedTuple):
+    name: str
+    kind: str  # program, system or rank
+    points: Columns  # at least one
+    chunks: int  # that became full
+    open_record: int | None  # where the one that grows now begins
+
+
+class Place(NamedTuple):
+    id: int
+    chunks: int
+
+
+def add(connection: sa.Connection, attempt_id: str, added: Sequence[Added]) -> dict[str, Place]:
+    """By name: the series, and how many full chunks it had before."""
+    known = {row.name: row for row in connection.execute(_of_attempt(attempt_id, [each.name for each in added]))}
+    fresh = [each for each in added if each.name not in known]
+    if fresh:
+        connection.execute(
+            metric_series.insert(), [{"attempt_id": attempt_id, "name": each.name, **_values(each)} for each in fresh]
+        )
+    if known:
+        changes = [_joined(known[each.name], each) for each in added if each.name in known]
+        connection.execute(_CHANGE, changes)
+    before = {name: Place(row.id, row.chunks) for name, row in known.items()}
+    if any(each.chunks for each in fresh):
+        rows = connection.execute(_of_attempt(attempt_id, [each.name for each in fresh]))
+        before |= {row.name: Place(row.id, 0) for row in rows}
+    return before
+
+
+def of_runs(
+    connection: sa.Connection, run_ids: Collection[str], names: Collection[str] = (), *, kind: str | None = None
+) -> Sequence[Row]:
+    """Every series with its attempt and its phase, the older attempts first."""
+    query = _OF_RUNS.where(metric_series.c.name.in_(names)) if names else _OF_RUNS
+    if kind is not None:
+        query = query.where(metric_series.c.kind == kind)
+    return connection.execute(query, {"run_ids": list(run_ids)}).all()
+
+
+def newest_value(row: Row) -> float:
+    return float(row.value) if row.odd is None else float(row.odd)
+
+
+_OF_RUNS = (
+    sa.select(
+        metric_series,
+        attempts.c.run_id,
+        attempts.c.number.label("attempt"),
+        phases.c.name.label("phase"),
+        phases.c.ordinal,
+    )
+    .select_from(
+        attempts.join(metric_series, metric_series.c.attempt_id == attempts.c.id).join(
+            phases, phases.c.id == attempts.c.phase_id
+        )
+    )
+    .where(attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
+    .order_by(attempts.c.run_id, attempts.c.number, metric_series.c.id)
+)
+
+_CHANGE = metric_series.update().where(metric_series.c.id == sa.bindparam("series_id"))
+
+
+def _of_attempt(attempt_id: str, names: Iterable[str]) -> sa.Select[Any]:
+    return sa.select(metric_series).where(
+        metric_series.c.attempt_id == attempt_id, metric_series.c.name.in_(list(names))
+    )
+
+
+def _values(added: Added) -> dict[str, Any]:
+    points = added.points
+    finite = points.value[np.isfinite(points.value)]
+    times = points.time[np.isfinite(points.time)]
+    value = float(points.value[-1])
+    return {
+        "kind": added.kind,
+        "points": len(points),
+        "chunks": added.chunks,
+        "open_record": added.open_record,
+        "first_step": int(points.step.min()),
+        "last_step": int(points.step.max()),
+        "first_time": float(times.min()) if len(times) else 0.0,
+        "last_time": float(times.max()) if len(times) else 0.0,
+        "low": float(finite.min()) if len(finite) else None,
+        "high": float(finite.max()) if len(finite) else None,
+        "nonfinite": len(points) - len(finite),
+        "step": int(points.step[-1]),
+        "at": float(points.time[-1]) if math.isfinite(points.time[-1]) else 0.0,
+        "value": value if math.isfinite(value) else None,
+        "odd": None if math.isfinite(value) else str(value),
+    }
+
+
+def _joined(row: Row, added: Added) -> dict[str, Any]:
+    new = _values(added)
+    lows = [each for each in (row.low, new["low"]) if each is not None]
+    highs = [each for each in (row.high, new["high"]) if each is not None]
+    return new | {
+        "series_id": row.id,
+        "kind": row.kind,
+        "points": row.points + new["points"],
+        "chunks": row.chunks + new["chunks"],
+        "first_step": min(row.first_step, new["first_step"]),
+        "last_step": max(row.last_step, new["last_step"]),
+        "first_time": min(row.first_time, new["first_time"]),
+        "last_time": max(row.last_time, new["last_time"]),
+        "low": min(lows, default=None),
+        "high": max(highs, default=None),
+        "nonfinite": row.nonfinite + new["nonfinite"],
+    }
