@@ -34,36 +34,19 @@ export function Configuration({ run }) {
         </dl>
         ${run.code.in_place && html`<p class="small muted">It runs in that directory itself: what changes there changes for the next attempt.</p>`}
       </section>
-      <${Environment} run=${run} lines=${lines} />
+      <${Environment} run=${run} />
     </aside>
   </div>`;
 }
 
-/** Names only, out of the spec: values may be secrets, and the YAML beside shows those that are not. */
-function Environment({ run, lines }) {
-  const names = useMemo(() => environmentNames(lines), [lines]);
+/** Names only: values may be secrets, and the YAML beside shows those that are not. */
+function Environment({ run }) {
+  const given = run.environment ?? {};
+  const phases = Object.keys(given).filter((name) => name !== "");
+  const Names = (names) => html`<ul class="env-names">${names.map((name) => html`<li key=${name}><code>${name}</code></li>`)}</ul>`;
   return html`<section class="card" aria-labelledby="env-title"><h2 id="env-title">Environment</h2>
-    ${names.length === 0 ? html`<p class="small muted">The spec sets no variable.</p>`
-      : html`<ul class="env-names">${names.map((name) => html`<li key=${name}><code>${name}</code></li>`)}</ul>`}
-    <p class="small muted">Each phase gets its own, and ${run.phases.length > 1 ? "the directories of the phases before it." : "what was there at submit."}</p>
+    ${phases.map((name) => html`<div key=${name}><h3>${name}</h3>${Names(given[name])}</div>`)}
+    ${phases.length === 0 && html`<p class="small muted">The spec sets no variable.</p>`}
+    ${(given[""] ?? []).length > 0 && html`<div><h3>As it was at submit</h3>${Names(given[""])}</div>`}
   </section>`;
-}
-
-export function environmentNames(lines) {
-  const found = new Set();
-  let depth = -1;  // of the `env:` we are in
-  for (const line of lines) {
-    const indent = line.search(/\S/);
-    if (indent < 0 || line.trimStart().startsWith("#")) continue;
-    const inline = line.match(/^(\s*(?:- )?)env:\s*\{(.*)\}/);
-    if (inline) for (const part of inline[2].matchAll(/(?:^|,)\s*["']?([A-Za-z_]\w*)["']?\s*:/g)) found.add(part[1]);
-    if (depth >= 0 && indent <= depth) depth = -1;
-    if (depth >= 0) {
-      const name = line.match(/^\s*["']?([A-Za-z_]\w*)["']?\s*:/);
-      if (name && (depth.first ?? indent) === indent) found.add(name[1]);
-    }
-    const opens = line.match(/^(\s*(?:- )?)env:\s*(#.*)?$/);
-    if (opens) depth = opens[1].length;
-  }
-  return [...found].sort();
 }

@@ -58,8 +58,9 @@ export function reduce(state, action) {
 }
 
 function withRun(state, { run, now }) {
-  // The stream leaves the spec out: it never changes.
-  return { ...state, run: { ...run, spec: run.spec ?? state.run?.spec ?? null }, told: now, problem: null };
+  // The stream leaves the spec and the names of the environment out: they never change.
+  const kept = run.spec === null && state.run ? { spec: state.run.spec, environment: state.run.environment } : {};
+  return { ...state, run: { ...run, ...kept }, told: now, problem: null };
 }
 
 function withProgress(run, said) {
