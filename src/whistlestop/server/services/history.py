@@ -13,6 +13,7 @@ from whistlestop.domain.errors import BadRequest
 from whistlestop.server.store import logs, metrics, phases
 from whistlestop.wire.api import LogLineView, LogPage, MetricsView, SeriesView
 from whistlestop.wire.frames import LogLine
+from whistlestop.wire.logs import LogSize
 
 Row = sa.Row[Any]
 Cursor = dict[int, int]  # attempt number -> lines or records seen
@@ -52,19 +53,32 @@ def log_page(
     match = _matcher(grep, level)
     dropped = sum(row.dropped for row, _ in wanted)
     if tail is not None:
-        lines = _tail(connection, wanted, match, tail)
-        return LogPage(lines=lines, cursor=format_cursor(_ends(connection, wanted)), dropped=dropped)
-    lines, scanned = [], 0
+        newest = _tail(connection, wanted, match, tail)
+        return LogPage(lines=newest, cursor=format_cursor(_ends(connection, wanted)), dropped=dropped)
+    lines: list[LogLineView] = []
+    scanned = 0
     for row, name in wanted:
         for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
             if len(lines) >= limit or scanned >= MOST_SCANNED:  # a page that finds nothing still ends, and goes on
                 return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped, more=True)
             scanned += 1
             cursor[row.number] = number
-            view = _line_view(row, name, number, line)
-            if match(view):
-                lines.append(view)
+            if match(line):
+                lines.append(_line_view(row, name, number, line))
     return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped)
+
+
+def log_sizes(connection: sa.Connection, run_id: str) -> list[LogSize]:
+    """How long each attempt's log is: a page that shows a part of it knows where that part stands."""
+    wanted = _attempts(connection, run_id, None, None)
+    sizes = logs.sizes(connection, [row.id for row, _ in wanted])
+    return [
+        LogSize(attempt=row.number, phase=name, lines=sizes.get(row.id, 0), dropped=row.dropped) for row, name in wanted
+    ]
+
+
+def log_ends(connection: sa.Connection, run_id: str) -> Cursor:
+    return _ends(connection, _attempts(connection, run_id, None, None))
 
 
 def metrics_view(
@@ -145,8 +159,10 @@ def _matcher(grep: str | None, level: str | None) -> Any:
     wanted = grep.casefold() if grep else None
     floor = LEVELS.index(level) if level else 0
 
-    def match(line: LogLineView) -> bool:
-        return LEVELS.index(line.level) >= floor and (wanted is None or wanted in line.text.casefold())
+    def match(line: LogLine) -> bool:
+        if wanted is not None and wanted not in line.text.casefold():
+            return False
+        return not floor or LEVELS.index(level_of(line)) >= floor
 
     return match
 
@@ -159,19 +175,14 @@ def _tail(connection: sa.Connection, wanted: list[tuple[Row, str]], match: Any, 
             if len(lines) >= tail or scanned >= MOST_SCANNED:
                 return lines[::-1]
             scanned += 1
-            view = _line_view(row, name, number, line)
-            if match(view):
-                lines.append(view)
+            if match(line):
+                lines.append(_line_view(row, name, number, line))
     return lines[::-1]
 
 
 def _ends(connection: sa.Connection, wanted: list[tuple[Row, str]]) -> Cursor:
-    ends = {}
-    for row, _ in wanted:
-        newest = next(logs.read_back(connection, row.id), None)
-        if newest is not None:
-            ends[row.number] = newest[0]
-    return ends
+    sizes = logs.sizes(connection, [row.id for row, _ in wanted])
+    return {row.number: sizes[row.id] for row, _ in wanted if row.id in sizes}
 
 
 def _line_view(row: Row, phase: str, number: int, line: LogLine) -> LogLineView:

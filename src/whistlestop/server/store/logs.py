@@ -1,6 +1,6 @@
 """Log lines in compressed chunks. A chunk grows until it is full, so that a slow log does not become a row per line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,9 +50,7 @@ def read(connection: sa.Connection, attempt_id: str, *, after: int = 0) -> Itera
         chunk = _chunk_at(connection, attempt_id, after + 1)
         if chunk is None:
             return
-        for number, line in _lines(chunk):
-            if number > after:
-                yield number, line
+        yield from _lines(chunk, after=after)
         after = chunk.first_line + chunk.lines - 1
 
 
@@ -70,6 +68,19 @@ def read_back(connection: sa.Connection, attempt_id: str) -> Iterator[tuple[int,
         below = chunk.first_line
 
 
+def sizes(connection: sa.Connection, attempt_ids: Collection[str]) -> dict[str, int]:
+    """Lines by attempt, by the last chunk's key alone: no attempt's log is read for it."""
+    last = (
+        sa.select(log_chunks.c.attempt_id, sa.func.max(log_chunks.c.first_line).label("first_line"))
+        .where(log_chunks.c.attempt_id.in_(attempt_ids))
+        .group_by(log_chunks.c.attempt_id)
+        .subquery()
+    )
+    same = sa.and_(log_chunks.c.attempt_id == last.c.attempt_id, log_chunks.c.first_line == last.c.first_line)
+    query = sa.select(log_chunks.c.attempt_id, log_chunks.c.first_line, log_chunks.c.lines).join(last, same)
+    return {row.attempt_id: row.first_line + row.lines - 1 for row in connection.execute(query)}
+
+
 def _chunk_at(connection: sa.Connection, attempt_id: str, line: int) -> sa.Row[Any] | None:
     """The chunk that holds this line, or the next one after it: two steps down the key, however long the log is."""
     mine = sa.select(log_chunks).where(log_chunks.c.attempt_id == attempt_id)
@@ -81,10 +92,11 @@ def _chunk_at(connection: sa.Connection, attempt_id: str, line: int) -> sa.Row[A
     return connection.execute(behind).one_or_none()
 
 
-def _lines(chunk: sa.Row[Any]) -> Iterator[tuple[int, LogLine]]:
+def _lines(chunk: sa.Row[Any], *, after: int = 0) -> Iterator[tuple[int, LogLine]]:
+    """Only what is wanted is decoded: a tail asks for a few lines of a chunk of thousands, many times a second."""
     records, _ = split_records(zstandard.decompress(chunk.data))
-    for index, body in enumerate(records):
-        yield chunk.first_line + index, decode_line(body)
+    for index in range(max(0, after + 1 - chunk.first_line), len(records)):
+        yield chunk.first_line + index, decode_line(records[index])
 
 
 def _parts(bodies: Sequence[bytes]) -> Iterator[tuple[int, list[bytes]]]:

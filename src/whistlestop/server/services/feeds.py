@@ -1,0 +1,122 @@
+"""One reader for any number of open dashboards: it looks at the store when the hub wakes it, and whoever is up to date
+is handed what it found, put into bytes once. Nothing waits for a client: those behind read the store by themselves."""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from whistlestop.domain.errors import NotFound
+from whistlestop.server.services.context import Context
+
+log = logging.getLogger(__name__)
+PACE = 0.1  # seconds between two looks at least: a page can't show more, and a busy run has more
+
+F = TypeVar("F", bound="Feed")
+
+
+class Feed:
+    """`version` counts the looks that found something. Subclasses read in `look` (a thread) and take in what was found
+    in `take` (the loop's thread), so that clients never see half of it."""
+
+    def __init__(self, context: Context, topic: str) -> None:
+        self.context, self.topic = context, topic
+        self.version = 0
+        self.over = False  # nothing more will come: the reader has left
+        self.ended = False  # because there is nothing more to tell, not because of trouble
+        self.wanted: Counter[str] = Counter()
+        self._turn = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+
+    def look(self) -> Any:
+        raise NotImplementedError
+
+    def take(self, found: Any) -> bool:
+        """Whether clients have to look."""
+        raise NotImplementedError
+
+    def due(self) -> float | None:
+        """Seconds until the next look is needed though nothing changes."""
+        return None
+
+    async def beyond(self, version: int, timeout: float) -> bool:
+        """Until there is something newer; False after `timeout` seconds without."""
+        if self.version > version or self.over:
+            return True
+        turn = self._turn
+        try:
+            async with asyncio.timeout(timeout):
+                await turn.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def start(self) -> None:
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+
+    def leave(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+        self._finish()
+
+    async def _read(self) -> None:
+        hub, loop = self.context.hub, asyncio.get_running_loop()
+        try:
+            with hub.listen(self.topic) as waiter:
+                while not hub.closed:
+                    began = loop.time()
+                    if self.take(await run_in_threadpool(self.look)):
+                        self.version += 1
+                        self._next_turn()
+                    if self.ended:
+                        return
+                    await waiter.wait(self.due())
+                    await asyncio.sleep(PACE - (loop.time() - began))
+        except NotFound:
+            self.ended = True
+        except Exception:
+            log.exception("the live feed of %s has failed; its clients connect again", self.topic)
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.over = True
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+
+class Feeds:
+    """Every feed that somebody follows: made with its first client, gone with its last."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._open: dict[str, Feed] = {}
+
+    @contextlib.asynccontextmanager
+    async def join(self, topic: str, make: Callable[[Context, str], F], wanted: Collection[str]) -> AsyncIterator[F]:
+        feed = self._open.get(topic)
+        if feed is None or feed.over:
+            feed = self._open[topic] = make(self._context, topic)
+            feed.wanted.update(wanted)
+            feed.start()
+        else:
+            feed.wanted.update(wanted)
+        try:
+            yield feed  # type: ignore[misc]  # one kind of feed per topic
+        finally:
+            feed.wanted.subtract(wanted)
+            if not any(feed.wanted.values()):
+                feed.leave()
+                if self._open.get(topic) is feed:
+                    del self._open[topic]
+
+
+def message(kind: str, data: str, seen: str) -> bytes:
+    return f"event: {kind}\nid: {seen}\ndata: {data}\n\n".encode()

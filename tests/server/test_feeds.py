@@ -1,0 +1,196 @@
+"""Any number of dashboards on one run: one reader, the same messages, and nobody waits for the slowest."""
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from whistlestop.client import Client
+from whistlestop.server.services import feeds as feeds_module
+from whistlestop.server.services.feeds import Feeds
+from whistlestop.server.services.run_feed import RunFeed
+from whistlestop.server.services.seen import Seen
+from whistlestop.server.store import events
+from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
+from whistlestop.testing.world import World, world
+
+PAGE = "run,events,progress,series"  # what a run page follows
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    with world(tmp_path, url) as made:
+        yield made
+
+
+def read(server: ServerProcess, path: str, **query: str) -> list[tuple[str, str, Any]]:
+    """(kind, id, data) until the stream ends."""
+    found, fields = [], {}
+    headers = {"Authorization": f"Bearer {server.token}"}
+    address = f"{server.url}/api/v1{path}"
+    with httpx2.stream("GET", address, params=query, headers=headers, timeout=60) as answer:
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            fields[name] = value
+            if not line and "event" in fields:
+                found.append((fields["event"], fields["id"], json.loads(fields["data"])))
+                fields = {}
+    return found
+
+
+def train(server: ServerProcess, programs: Path, steps: int, **env: str) -> str:
+    phase = {"name": "train", "command": [sys.executable, "train.py"], "env": {"STEPS": str(steps), **env}}
+    return server.submit(phase, directory=programs).id
+
+
+def test_twenty_dashboards_that_come_at_any_moment_are_told_the_same(
+    server: ServerProcess, client: Client, programs: Path
+) -> None:
+    run = train(server, programs, 120)
+    told: list[list[tuple[str, str, Any]]] = []
+    threads = []
+    for number in range(20):
+        thread = threading.Thread(target=lambda: told.append(read(server, f"/runs/{run}/stream", topics=PAGE)))
+        thread.start()
+        threads.append(thread)
+        if number % 5 == 4:
+            step = client.run(run).progress.step
+            until(lambda before=step: client.run(run).progress.step > before, what="the training to go on")  # type: ignore[misc]
+    for thread in threads:
+        thread.join(60)
+    expected = [event.seq for event in client.events(run)]
+    assert len(told) == 20
+    for messages in told:
+        assert messages[-1][0] == "end"
+        assert [data["seq"] for kind, _, data in messages if kind == "event"] == expected
+        assert [data["status"] for kind, _, data in messages if kind == "run"][-1] == "completed"
+        series = [item for kind, _, data in messages if kind == "series" for item in data["series"]]
+        assert max(item["step"] for item in series if item["name"] == "loss") == 119
+
+
+def test_a_dashboard_that_does_not_read_holds_nobody_up(server: ServerProcess, client: Client, programs: Path) -> None:
+    run = train(server, programs, 200, PACE="0.005")
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port)) as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        request = f"GET /api/v1/runs/{run}/stream HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer "
+        lazy.sendall(f"{request}{server.token}\r\n\r\n".encode())
+        messages = read(server, f"/runs/{run}/stream", topics=PAGE)
+    assert messages[-1][0] == "end"
+    assert [data["seq"] for kind, _, data in messages if kind == "event"] == [e.seq for e in client.events(run)]
+
+
+def test_a_browser_says_by_query_how_far_it_has_come(server: ServerProcess, programs: Path) -> None:
+    run = train(server, programs, 30)
+    server.wait(run, "completed")
+    whole = read(server, f"/runs/{run}/stream", topics="events,logs")
+    rest = read(server, f"/runs/{run}/stream", topics="events,logs", last_event_id=whole[6][1])
+    assert rest[:-1] == whole[7:-1]
+
+
+def test_a_tail_begins_at_the_end_and_knows_how_much_was_before(
+    server: ServerProcess, client: Client, programs: Path
+) -> None:
+    run = train(server, programs, 100, PACE="0.02")
+    until(lambda: len(client.logs(run).lines) > 10, what="some lines")
+    tailed = [
+        data for kind, _, data in read(server, f"/runs/{run}/stream", topics="logs", logs_from="end") if kind == "log"
+    ]
+    assert tailed[0]["line"] > 10
+    whole = client.logs(run).lines
+    assert [line["text"] for line in tailed] == [line.text for line in whole[tailed[0]["line"] - 1 :]]
+    headers = {"Authorization": f"Bearer {server.token}"}
+    sizes = httpx2.get(f"{server.url}/api/v1/runs/{run}/logs/size", headers=headers).json()
+    assert sizes == [{"attempt": 1, "phase": "train", "lines": len(whole), "dropped": 0}]
+
+
+class Counting:
+    """How often the store was asked."""
+
+    def __init__(self, feed: RunFeed) -> None:
+        self.looks, self._look = 0, feed.look
+        feed.look = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self) -> Any:
+        self.looks += 1
+        return self._look()
+
+
+def test_fifty_clients_cost_one_look_a_change_and_share_its_bytes(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds_module, "PACE", 0.0)
+    run = here.submit()
+    topics = frozenset({"run", "events", "progress"})
+
+    async def client(feed: RunFeed, texts: list[bytes]) -> None:
+        seen, looked = Seen(), 0
+        while len(texts) < 3:
+            assert await feed.beyond(looked, 10)
+            since, looked = looked, feed.version
+            page = await feed.fresh_events(seen)
+            while page.more:
+                page = await feed.fresh_events(page.seen)
+            seen = page.seen
+            texts.append(feed.fresh_states(topics, seen, since))
+
+    async def follow() -> tuple[int, list[list[bytes]]]:
+        feeds = Feeds(here.context)
+        async with feeds.join(run.id, RunFeed, topics) as feed:
+            counting = Counting(feed)
+            told: list[list[bytes]] = [[] for _ in range(50)]
+            tasks = [asyncio.create_task(client(feed, texts)) for texts in told]
+            for change in (1, 2):
+                while not all(len(texts) == change for texts in told):
+                    await asyncio.sleep(0.001)
+                with here.context.database.write() as connection:
+                    events.add(connection, run.id, "notice", f"change {change}", at=here.context.clock())
+                here.context.hub.shown(run.id)
+            await asyncio.gather(*tasks)
+            return counting.looks, told
+
+    looks, told = asyncio.run(follow())
+    assert looks <= 4
+    for index in range(3):
+        assert len({id(texts[index]) for texts in told}) == 1
+
+
+def test_events_beyond_what_a_feed_keeps_are_read_from_the_store_once_each(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whistlestop.server.services.run_feed.KEPT", 3)
+    monkeypatch.setattr("whistlestop.server.services.run_feed.PAGE", 4)
+    run = here.submit()
+
+    async def follow() -> list[int]:
+        numbers: list[int] = []
+        feeds = Feeds(here.context)
+        async with feeds.join(run.id, RunFeed, ("events",)) as feed:
+            assert await feed.beyond(0, 10)
+            with here.context.database.write() as connection:
+                added = [events.add(connection, run.id, "notice", str(n), at=1.0) for n in range(11)]
+            here.context.hub.shown(run.id)
+            seen = Seen()
+            while seen.event < added[-1]:
+                page = await feed.fresh_events(seen)
+                seen = page.seen
+                lines = page.text.decode().splitlines()
+                numbers += [json.loads(line[6:])["seq"] for line in lines if line.startswith("data: ")]
+                await asyncio.sleep(0.001)
+        return numbers
+
+    with here.context.database.read() as connection:
+        before = [row.seq for row in events.of_run(connection, run.id)]
+    numbers = asyncio.run(follow())
+    assert numbers[: len(before)] == before
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == len(before) + 11
