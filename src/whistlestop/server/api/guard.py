@@ -32,8 +32,7 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refusal(headers) or _unspeakable(scope) or self._stranger(scope, headers)
         if refusal is None and scope["type"] == "http":
-            most = MOST_BODY if scope["path"].startswith(self._api) else MOST_STRANGE
-            await self._app(scope, receive if _is_bundle(scope) else _capped(receive, most), send)
+            await self._app(scope, receive if _is_bundle(scope) else _capped(receive, self._most(scope)), send)
         elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -55,16 +54,20 @@ class Guard:
 
     def _stranger(self, scope: Scope, headers: dict[str, str]) -> WhistleError | None:
         """Before a byte of the body is read: whoever has no token gets no memory of ours."""
-        if scope["type"] != "http" or not scope["path"].startswith(self._api):
+        if scope["type"] != "http":
             return None
         try:
-            self._admit(scope["method"], headers)
+            if scope["path"].startswith(self._api):
+                self._admit(scope["method"], headers)
         except WhistleError as error:
             return error
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > MOST_BODY and not _is_bundle(scope):
-            return TooLarge(f"a request may have {MOST_BODY // 2**20} MiB")
+        if length.isdigit() and int(length) > self._most(scope) and not _is_bundle(scope):
+            return _too_large(self._most(scope))
         return None
+
+    def _most(self, scope: Scope) -> int:
+        return MOST_BODY if scope["path"].startswith(self._api) else MOST_STRANGE
 
 
 def _capped(receive: Receive, most: int) -> Receive:
@@ -76,16 +79,18 @@ def _capped(receive: Receive, most: int) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > most:
-            raise TooLarge(
-                f"a request may have {MOST_BODY // 2**20} MiB, one without a token {MOST_STRANGE // 1024} KiB"
-            )
+            raise _too_large(most)
         return message
 
     return counted
 
 
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"a request to this address may have {most // 1024:,} KiB")
+
+
 def _is_bundle(scope: Scope) -> bool:
-    return scope["method"] == "PUT" and "/bundles/" in scope["path"]
+    return scope["method"] == "PUT" and scope["path"].startswith("/api/v1/bundles/")
 
 
 def _unspeakable(scope: Scope) -> WhistleError | None:

@@ -1,0 +1,144 @@
+"""A real browser against real servers: `page_of(server)` is a signed-in page, `check_page(page, name)` judges it."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+
+from whistlestop.testing.missing import missing, needed
+from whistlestop.testing.server import ServerProcess
+
+SCREENS = Path(__file__).parents[2] / "build" / "screens"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+# Not for the whole session: until it is stopped, Playwright keeps an event loop running in this thread, and tests of
+# other directories that land in the same process could start none of their own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        missing("no chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def web_server() -> Iterator[ServerProcess]:
+    """One server for a whole module."""
+    directory = Path(tempfile.mkdtemp(prefix="whistle-"))
+    with ServerProcess(directory / "server") as started:
+        yield started
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+class Pages:
+    """Makes pages, and hears what they complain about."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self._errors: dict[Page, list[str]] = {}
+
+    def __call__(self, server: ServerProcess, token: str | None = None, **context: Any) -> Page:
+        """Signed in with `token` (default: the server's own; "" for nobody), at no address yet: `page.goto("/")`."""
+        made = self._browser.new_context(**{"base_url": server.url, "viewport": WIDE, **context})
+        self._contexts.append(made)
+        if token != "":
+            made.add_cookies([{"name": "whistle_session", "value": session_of(server, token), "url": server.url}])
+        page = made.new_page()
+        page.set_default_timeout(15_000)
+        errors = self._errors[page] = []
+        page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        return page
+
+    def errors(self, page: Page) -> list[str]:
+        """What the page has complained about since the last look."""
+        found = list(self._errors[page])
+        self._errors[page].clear()
+        return found
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+def _is_error(message: ConsoleMessage) -> bool:
+    return message.type == "error" or "Content Security Policy" in message.text
+
+
+def session_of(server: ServerProcess, token: str | None = None) -> str:
+    answer = httpx2.post(f"{server.url}/session", json={"token": token or server.token})
+    assert answer.status_code == 204, answer.text
+    return str(answer.cookies["whistle_session"])
+
+
+@pytest.fixture
+def page_of(browser: Browser) -> Iterator[Pages]:
+    pages = Pages(browser)
+    yield pages
+    pages.close()
+
+
+@pytest.fixture
+def check_page(page_of: Pages) -> Callable[[Page, str], None]:
+    """axe finds nothing serious in light and dark, the page is never wider than the screen, nothing complained.
+
+    Screenshots go to build/screens/NAME-light.png, -dark.png and -narrow.png.
+    """
+    axe = needed("axe_playwright_python.sync_playwright").Axe()
+
+    def check(page: Page, name: str) -> None:
+        assert re.fullmatch(r"[a-z0-9-]+", name)
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        size = page.viewport_size or WIDE
+        for look in ("light", "dark"):
+            page.emulate_media(color_scheme=look, reduced_motion="reduce")
+            page.screenshot(path=SCREENS / f"{name}-{look}.png", full_page=True)
+            _no_serious_findings(axe.run(page).response["violations"], f"{name}, {look}")
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(NARROW)
+        page.screenshot(path=SCREENS / f"{name}-narrow.png", full_page=True)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=None, reduced_motion=None)
+        assert wide <= 0, f"{name} is {wide} pixels wider than a phone"
+        assert page_of.errors(page) == [], name
+
+    return check
+
+
+def _no_serious_findings(violations: list[dict[str, Any]], where: str) -> None:
+    serious = [
+        f"{found['id']}: {found['help']}: {[node['target'] for node in found['nodes']][:5]}"
+        for found in violations
+        if found["impact"] in ("serious", "critical")
+    ]
+    assert serious == [], f"{where}: {serious}"
+
+
+def is_there(page: Page, selector: str) -> bool:
+    """For `until`: a page that is on its way to another one answers with an error."""
+    try:
+        return page.locator(selector).first.is_visible()
+    except Error:
+        return False

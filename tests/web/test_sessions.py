@@ -1,0 +1,229 @@
+"""Signing in to the dashboard: by token, by a link that works once; what a cookie may do, and what ends it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from whistlestop.testing.server import ServerProcess
+
+SPEC = {"spec": "name: x\ncommand: 'true'\nkind: task\n"}
+
+
+@pytest.fixture
+def visitor(web_server: ServerProcess) -> Iterator[httpx2.Client]:
+    """Keeps cookies as a browser does."""
+    with httpx2.Client(base_url=web_server.url) as client:
+        yield client
+
+
+def sign_in(client: httpx2.Client, **proof: str) -> str:
+    """The session's CSRF value."""
+    answer = client.post("/session", json=proof)
+    assert answer.status_code == 204, answer.text
+    return str(client.get("/api/v1/whoami").json()["csrf"])
+
+
+def test_a_token_becomes_a_cookie_that_no_script_reads_and_no_foreign_page_sends(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    assert visitor.get("/api/v1/whoami").status_code == 401
+    answer = visitor.post("/session", json={"token": web_server.token})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("whistle_session=")
+    parts = {part.strip().lower() for part in cookie.split(";")[1:]}
+    assert parts == {"httponly", "samesite=strict", "path=/", "max-age=2592000"}
+    assert web_server.token not in cookie
+    who = visitor.get("/api/v1/whoami")
+    assert (who.json()["name"], who.json()["role"]) == ("local", "admin")
+    assert who.headers["cache-control"] == "no-store"
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_secure(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    answer = visitor.post("/session", json={"token": web_server.token}, headers={"X-Forwarded-Proto": "https"})
+    assert "secure" in answer.headers["set-cookie"].lower()
+
+
+def test_a_wrong_token_gets_no_session(visitor: httpx2.Client, web_server: ServerProcess) -> None:
+    for proof in ({"token": "whs_wrong"}, {"code": "wrong"}, {"token": web_server.token[:-1]}):
+        answer = visitor.post("/session", json=proof)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), proof
+        assert "set-cookie" not in answer.headers
+    both: dict[str, str] = {"token": web_server.token, "code": "x"}
+    assert visitor.post("/session", json=both).status_code == 400
+    assert visitor.post("/session", json={}).status_code == 400
+    assert visitor.post("/session", content=b"x" * 100_000).status_code == 413
+
+
+def test_a_request_that_changes_something_needs_the_sessions_own_word(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    csrf = sign_in(visitor, token=web_server.token)
+    for headers in ({}, {"X-Whistle-CSRF": ""}, {"X-Whistle-CSRF": "0" * 64}, {"X-Whistle-CSRF": csrf[:-1]}):
+        for method, path in (("POST", "/api/v1/runs"), ("PUT", "/api/v1/workflows/x"), ("DELETE", "/session")):
+            answer = visitor.request(method, path, json=SPEC, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path, headers)
+    answer = visitor.put("/api/v1/workflows/x", json=SPEC, headers={"X-Whistle-CSRF": csrf})
+    assert answer.status_code == 200
+    with httpx2.Client(base_url=web_server.url) as other:
+        foreign = sign_in(other, token=web_server.token)
+    assert visitor.put("/api/v1/workflows/x", json=SPEC, headers={"X-Whistle-CSRF": foreign}).status_code == 403
+
+
+def test_a_page_from_elsewhere_is_refused_even_with_the_cookie(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    csrf = sign_in(visitor, token=web_server.token)
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}):
+        answer = visitor.put("/api/v1/workflows/x", json=SPEC, headers={"X-Whistle-CSRF": csrf, **headers})
+        assert answer.status_code == 403, headers
+        assert visitor.get("/api/v1/runs", headers=headers).status_code == 403, headers
+    foreign = visitor.post("/session", json={"token": web_server.token}, headers={"Origin": "http://evil.example"})
+    assert foreign.status_code == 403
+
+
+def test_a_stream_opens_by_cookie_alone(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    sign_in(visitor, token=web_server.token)
+    with visitor.stream("GET", "/api/v1/stream") as answer:
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"
+        assert next(answer.iter_lines()).startswith(":")
+
+
+def test_a_link_signs_in_once(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    link = web_server.client().sign_in_link()
+    code = link.partition("#code=")[2]
+    assert link == f"{web_server.url}/sign-in#code={code}"
+    sign_in(visitor, code=code)
+    assert visitor.get("/api/v1/runs").status_code == 200
+    with httpx2.Client(base_url=web_server.url) as late:
+        answer = late.post("/session", json={"code": code})
+        assert (answer.status_code, answer.json()["hint"]) == (401, "whistle open prints a new one")
+
+
+def test_a_session_makes_no_links_for_others(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    csrf = sign_in(visitor, token=web_server.token)
+    assert visitor.post("/api/v1/links", headers={"X-Whistle-CSRF": csrf}).status_code == 403
+    assert visitor.post("/api/v1/links").status_code == 403
+
+
+def test_the_links_of_up_and_open_are_good(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    printed = next(line for line in web_server.output().splitlines() if line.startswith("Dashboard: "))
+    assert sign_in(visitor, code=printed.partition("#code=")[2])
+    command = [sys.executable, "-m", "whistlestop", "open", "--json"]
+    told = json.loads(subprocess.check_output(command, env=dict(web_server.env)))
+    assert sign_in(visitor, code=told["dashboard"].partition("#code=")[2])
+
+
+def test_signing_out_ends_the_session_for_copies_of_the_cookie_too(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    csrf = sign_in(visitor, token=web_server.token)
+    copy = {"Cookie": f"whistle_session={visitor.cookies['whistle_session']}"}
+    assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=copy).status_code == 200
+    assert visitor.delete("/session", headers={"X-Whistle-CSRF": csrf}).status_code == 204
+    assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=copy).status_code == 401
+    assert "whistle_session" not in visitor.cookies
+
+
+def test_a_revoked_token_ends_its_sessions_and_its_links(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    admin = web_server.client()
+    made = admin.create_token("guest", "member")
+    assert made.token is not None
+    sign_in(visitor, token=made.token)
+    link = httpx2.post(f"{web_server.url}/api/v1/links", headers={"Authorization": f"Bearer {made.token}"}).json()
+    admin.revoke_token("guest")
+    answer = visitor.get("/api/v1/runs")
+    assert (answer.status_code, answer.json()["detail"]) == (401, "this session has ended")
+    code = link["link"].partition("#code=")[2]
+    assert httpx2.post(f"{web_server.url}/session", json={"code": code}).status_code == 401
+
+
+def test_a_session_survives_a_crash_of_the_server_and_its_secret_is_not_on_the_disk(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    server = start_server()
+    with httpx2.Client(base_url=server.url) as visitor:
+        csrf = sign_in(visitor, token=server.token)
+        cookie = visitor.cookies["whistle_session"]
+    server.kill()
+    stored = b"".join(path.read_bytes() for path in server.data.glob("whistlestop.db*"))
+    assert cookie.encode() not in stored
+    assert csrf.encode() not in stored
+    server.start()
+    answer = httpx2.get(f"{server.url}/api/v1/whoami", headers={"Cookie": f"whistle_session={cookie}"})
+    assert answer.json()["csrf"] == csrf
+
+
+def test_a_person_signs_in_with_a_token_and_lands_where_they_wanted_to_be(
+    web_server: ServerProcess, page_of: Any, check_page: Any
+) -> None:
+    page = page_of(web_server, token="")
+    page.goto("/queue?x=1")
+    page.wait_for_url("**/sign-in?next=*")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page_of.errors(page)  # the browser itself reports the 401
+    check_page(page, "sign-in")
+    page.get_by_label("Token").fill("whs_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("alert").filter(has_text="this server does not know the token").wait_for()
+    page.get_by_label("Token").fill(web_server.token)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queue?x=1")
+    page.get_by_text("admin", exact=True).wait_for()
+
+
+def test_a_one_time_link_signs_a_browser_in_and_leaves_no_trace_of_its_code(
+    web_server: ServerProcess, page_of: Any
+) -> None:
+    link = web_server.client().sign_in_link()
+    page = page_of(web_server, token="")
+    page.goto(link)
+    page.wait_for_url(f"{web_server.url}/")
+    assert page.locator(".who-name").inner_text() == "local"
+    assert page.evaluate("document.cookie") == ""
+    late = page_of(web_server, token="")
+    late.goto(link)
+    late.get_by_text("this link has been used already").wait_for()
+    assert "#" not in late.url
+    late.get_by_label("Token").wait_for()
+
+
+def test_signing_out_leads_to_the_sign_in_page_and_back_takes_nobody_in(
+    web_server: ServerProcess, page_of: Any
+) -> None:
+    page = page_of(web_server)
+    page.goto("/")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in")
+    page.goto("/queue")
+    page.wait_for_url("**/sign-in?next=%2Fqueue")
+
+
+def test_an_address_after_sign_in_is_never_another_server(web_server: ServerProcess, page_of: Any) -> None:
+    for target in ("//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:alert(1)"):
+        page = page_of(web_server, token="")
+        page.goto("/sign-in?next=" + target)
+        page.get_by_label("Token").fill(web_server.token)
+        page.keyboard.press("Enter")
+        page.locator(".who-name").wait_for()
+        assert page.url == f"{web_server.url}/", target
+
+
+def test_a_viewer_is_shown_as_one_and_can_change_nothing(web_server: ServerProcess, page_of: Any) -> None:
+    made = web_server.client().create_token("looks-on", "viewer")
+    page = page_of(web_server, token=made.token)
+    page.goto("/")
+    page.locator(".who-role", has_text="viewer").wait_for()
+    answer = page.evaluate(
+        """async () => {
+            const {csrf} = await (await fetch("/api/v1/whoami")).json();
+            const headers = {"X-Whistle-CSRF": csrf, "Content-Type": "application/json"};
+            return (await fetch("/api/v1/bulk", {method: "POST", headers, body: '{"verb":"kill","everything":true}'})).status;
+        }"""
+    )
+    assert answer == 403
