@@ -1,12 +1,10 @@
 """What runners send, stored exactly once: bytes and the new offset of their stream in one transaction."""
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 import sqlalchemy as sa
 
 from whistlestop.channel.layout import Kind
@@ -14,10 +12,10 @@ from whistlestop.channel.records import parse
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import changes, cleaning, runner_events
+from whistlestop.server.services import changes, cleaning, points, runner_events
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import admin, checkpoints, events, logs, metrics, phases, runs, streams
+from whistlestop.server.store import admin, checkpoints, events, logs, phases, runs, streams
 from whistlestop.wire.frames import Data, LogLine, Order, Progress, decode_line, pack_record, split_records
 from whistlestop.wire.spec import Secret
 
@@ -72,7 +70,7 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     """
     ordered = sorted(batch, key=lambda frame: frame.stream == RUNNER)  # `ended` finds everything else stored
     try:
-        safe, decides = _store_all(context, attempt, ordered)
+        safe, decides = _store_all(context, attempt, _joined(ordered))
     except (DiskFull, sa.exc.OperationalError):
         raise  # the database's trouble, not the frames': the same again later
     except Exception:
@@ -84,6 +82,23 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     else:
         context.hub.shown(attempt.run_id)
     return safe
+
+
+def _joined(batch: Sequence[Data]) -> list[Data]:
+    """Metrics that follow each other as one piece: each piece costs the same few queries."""
+    parts: list[list[Data]] = []
+    newest: dict[str, list[Data]] = {}
+    for frame in batch:
+        part = newest.get(frame.stream)
+        if part and frame.stream.startswith("metrics-") and part[-1].offset + len(part[-1].data) == frame.offset:
+            part.append(frame)
+        else:
+            newest[frame.stream] = [frame]
+            parts.append(newest[frame.stream])
+    return [
+        part[0] if len(part) == 1 else Data(part[0].stream, part[0].offset, b"".join(frame.data for frame in part))
+        for part in parts
+    ]
 
 
 def _store_all(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], bool]:
@@ -193,30 +208,7 @@ def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes)
 
 
 def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) -> tuple[int, int]:
-    _, records = streams.position(connection, attempt_id, streams.ALL_METRICS)
-    shapes = metrics.shapes(connection, attempt_id, stream)
-    rows: dict[int, list[tuple[int, int, float, Sequence[float]]]] = defaultdict(list)
-    count = 0
-    for record in parse(data):
-        count += 1
-        if record.kind == Kind.SHAPE:
-            shapes[record.shape] = [cleaning.name(name) for name in record.names()]
-            metrics.add_shape(connection, attempt_id, stream, record.shape, shapes[record.shape])
-        elif record.kind == Kind.POINTS:
-            step, at, values = record.point()
-            rows[record.shape].append((records + count, step, at, values))
-    points: dict[str, list[metrics.Points]] = defaultdict(list)
-    for shape, found in rows.items():
-        numbers = np.array([row[0] for row in found], np.int64)
-        steps = np.array([row[1] for row in found], np.int64)
-        times = np.array([row[2] for row in found], np.float64)
-        table = np.array([row[3] for row in found], np.float64)
-        for column, name in enumerate(shapes.get(shape, ())):  # without its names a point means nothing
-            points[_series(stream, name)].append(metrics.Points(numbers, steps, times, table[:, column]))
-    if points:
-        metrics.append(connection, attempt_id, {name: metrics.in_order(parts) for name, parts in points.items()})
-    streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=0, records=records + count)
-    return len(data), count
+    return len(data), points.store(connection, attempt_id, stream, data)
 
 
 def _readable(body: bytes) -> bytes:
@@ -226,12 +218,6 @@ def _readable(body: bytes) -> bytes:
     except msgspec.DecodeError:
         return pack_record(LogLine(0.0, "sys", 0, "[a line that could not be read]"))[4:]
     return body
-
-
-def _series(stream: str, name: str) -> str:
-    """Rank 0 and the runner's samples speak for the run; other ranks are told apart."""
-    name, rank = cleaning.name(name), stream.removeprefix("metrics-")
-    return name if rank in ("0", "sys") else f"{name}@{rank}"
 
 
 def _sdk_events(context: Context, connection: sa.Connection, attempt: Row, data: bytes) -> tuple[int, int]:

@@ -41,10 +41,15 @@ def draw(reader: Reader, groups: Sequence[Sequence[Seek]], width: int) -> list[l
     """A group is what one chart shows: its lines share the size of their buckets. Few points are shown as they are."""
     sized = [_sized(group, width) for group in groups]
     found = _descend(reader, sized)
-    for place, (group, several) in enumerate(zip(sized, found, strict=True)):
-        few = sum(int(each.points.sum()) for each in several) <= width
-        sized[place] = [dataclasses.replace(seek, size=0.0) for seek in group] if few else group
-    found = _descend(reader, sized)
+    few = [
+        place
+        for place, several in enumerate(found)
+        if any(seek.size for seek in sized[place]) and sum(int(each.points.sum()) for each in several) <= width
+    ]
+    for place in few:
+        sized[place] = [dataclasses.replace(seek, size=0.0) for seek in sized[place]]
+    for place, several in zip(few, _descend(reader, [sized[place] for place in few]), strict=True):
+        found[place] = several
     return [
         [_line(seek, each) for seek, each in zip(group, several, strict=True)]
         for group, several in zip(sized, found, strict=True)

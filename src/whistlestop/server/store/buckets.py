@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
+
+from whistlestop.server.store import packing
 
 Column = npt.NDArray[Any]
 
@@ -38,7 +39,7 @@ class Buckets:
 
 NAMES = tuple(field.name for field in fields(Buckets))
 _TYPES = ("<f8", "<f8", "<f8", "u1", "<i8", "<i8", "<f8", "<f8")
-WIDTH = sum(np.dtype(kind).itemsize for kind in _TYPES)
+_PACKED = ("step_low", "step_high", "time_low", "time_high", "low", "high", "last", "odd")
 EMPTY = Buckets(*(np.empty(0, kind) for kind in _TYPES))
 
 
@@ -89,19 +90,14 @@ def coarser(whole: Buckets, factor: int) -> Buckets:
 
 
 def pack(buckets: Buckets) -> bytes:
-    columns = buckets.columns()
-    columns[5] = columns[5] - columns[4]
-    columns[4] = np.diff(columns[4], prepend=0)  # small differences compress to almost nothing
-    raw = b"".join(column.astype(kind, copy=False).tobytes() for column, kind in zip(columns, _TYPES, strict=True))
-    return zstandard.compress(raw, 1)
+    return packing.pack([getattr(buckets, name) for name in _PACKED], growing=4)
 
 
 def unpack(data: bytes) -> Buckets:
-    raw = zstandard.decompress(data)
-    count, place, columns = len(raw) // WIDTH, 0, []
-    for kind in _TYPES:
-        columns.append(np.frombuffer(raw, kind, count, place))
-        place += columns[-1].nbytes
-    columns[4] = np.cumsum(columns[4])
-    columns[5] = columns[5] + columns[4]
+    table = dict(zip(_PACKED, packing.unpack(data, len(_PACKED), growing=4), strict=True))
+    columns = (column.view(kind) if kind == "<f8" else column.astype(kind) for column, kind in _typed(table))
     return Buckets(*columns)
+
+
+def _typed(table: dict[str, Column]) -> list[tuple[Column, str]]:
+    return [(table[name], kind) for name, kind in zip(NAMES, _TYPES, strict=True)]

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
-import zstandard
 
-from whistlestop.server.store import rollups, series
+from whistlestop.server.store import packing, rollups, series
 from whistlestop.server.store.buckets import of_points
 from whistlestop.server.store.rollups import CHUNK
 from whistlestop.server.store.schema import metric_chunks, metric_shapes
@@ -148,19 +147,18 @@ def _slice(points: Points, start: int, end: int) -> Points:
 
 
 def _pack(points: Points) -> bytes:
-    raw = b"".join(
-        (
-            np.diff(points.record, prepend=0).astype("<i8").tobytes(),  # small differences compress to almost nothing
-            np.diff(points.step, prepend=0).astype("<i8").tobytes(),
-            points.time.astype("<f8").tobytes(),
-            points.value.astype("<f8").tobytes(),
-        )
-    )
-    return zstandard.compress(raw, 1)
+    return packing.pack((points.record, points.step, points.time, points.value), growing=3)
 
 
 def unpack(data: bytes) -> Points:
-    raw = zstandard.decompress(data)
+    if not data.startswith(packing.MARK):
+        return _unpack_old(packing.unpack_old(data))
+    record, step, time, value = packing.unpack(data, WORDS, growing=3)
+    return Points(record, step, time.view(np.float64), value.view(np.float64))
+
+
+def _unpack_old(raw: bytes) -> Points:
+    """As versions before 0.2 have packed them."""
     size = len(raw) // WORDS
     return Points(
         np.cumsum(np.frombuffer(raw[:size], "<i8")),

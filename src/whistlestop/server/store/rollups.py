@@ -42,7 +42,7 @@ class Grown:
 
 def full_buckets(chunks: int, level: int) -> int:
     """How many of a level are in the pyramid over so many full chunks."""
-    return chunks * CHUNK // FACTOR**level
+    return chunks * CHUNK // int(FACTOR**level)
 
 
 def grow(connection: sa.Connection, grown: Sequence[Grown]) -> None:

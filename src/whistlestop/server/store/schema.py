@@ -257,7 +257,7 @@ metric_chunks = sa.Table(
     sa.Column("low", sa.Double),  # of the finite values: a chart can skip what it does not show
     sa.Column("high", sa.Double),
     sa.Column("nonfinite", sa.Integer, nullable=False),
-    sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of four columns: record, step, time, value
+    sa.Column("data", sa.LargeBinary, nullable=False),  # packed: record, step, time, value
     sa.Index("ix_metric_chunks_open", "attempt_id", "open"),
     sa.Index("ix_metric_chunks_last_record", "attempt_id", "last_record"),
 )
@@ -293,7 +293,7 @@ metric_rollups = sa.Table(
     sa.Column("level", sa.Integer, primary_key=True),  # a bucket of level k sums up 16 ** k points
     sa.Column("number", sa.Integer, primary_key=True),  # of the row, which holds 256 buckets
     sa.Column("first_record", Offset, nullable=False),  # at level 1: of the chunk that the row sums up; above: 0
-    sa.Column("data", sa.LargeBinary, nullable=False),  # zstd of the columns in store/buckets.py
+    sa.Column("data", sa.LargeBinary, nullable=False),  # packed: the columns in store/buckets.py
 )
 
 checkpoints = sa.Table(
