@@ -223,7 +223,8 @@ def test_a_viewer_is_shown_as_one_and_can_change_nothing(web_server: ServerProce
         """async () => {
             const {csrf} = await (await fetch("/api/v1/whoami")).json();
             const headers = {"X-Whistle-CSRF": csrf, "Content-Type": "application/json"};
-            return (await fetch("/api/v1/bulk", {method: "POST", headers, body: '{"verb":"kill","everything":true}'})).status;
+            const body = '{"verb":"kill","everything":true}';
+            return (await fetch("/api/v1/bulk", {method: "POST", headers, body})).status;
         }"""
     )
     assert answer == 403

@@ -1,5 +1,5 @@
 // Sign-in: by a one-time link (its code is behind the #, which no server and no log ever sees) or by a token.
-import { html, useEffect, useState } from "../lib.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { forgetMe, signInWith } from "../me.js";
 import { navigate } from "../route.js";
 import { Mark } from "../shell.js";
@@ -11,6 +11,7 @@ export default function SignIn({ query }) {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(Boolean(code));
   const [problem, setProblem] = useState(null);
+  const input = useRef(null);
   useTitle("Sign in");
 
   const enter = async (proof) => {
@@ -28,6 +29,9 @@ export default function SignIn({ query }) {
   useEffect(() => {
     if (code) enter({ code });
   }, []);
+  useEffect(() => {
+    if (!busy) input.current?.focus();
+  }, [busy]);
   const submit = (event) => {
     event.preventDefault();
     if (!busy && token.trim()) enter({ token: token.trim() });
@@ -39,11 +43,11 @@ export default function SignIn({ query }) {
       ${busy && code && !problem ? html`<${Spinner} label="Using the link" />` : html`
         <${ProblemBox} problem=${problem} />
         <form onSubmit=${submit}>
-          <${Field} label="Token" hint="It starts with whs_. An admin makes one: whistle token create NAME">
-            <input type="password" autocomplete="current-password" spellcheck=${false} value=${token}
+          <${Field} label="Token" hint=${html`It starts with <code>whs_</code>. An admin makes one: <code>whistle token create NAME</code>`}>
+            <input ref=${input} type="password" autocomplete="current-password" spellcheck=${false} required value=${token}
               onInput=${(event) => setToken(event.currentTarget.value)} />
           <//>
-          <${Button} kind="primary" type="submit" busy=${busy} disabled=${!token.trim()}>Sign in<//>
+          <${Button} kind="primary" type="submit" busy=${busy}>Sign in<//>
         </form>
         <p class="sign-in-hint">On the server's machine there is a shorter way: <code>whistle open</code> prints a link that
           signs you in.</p>`}
