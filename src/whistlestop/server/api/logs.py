@@ -1,8 +1,10 @@
-"""Logs as a whole: how long they are. Their lines are read in `api.runs`."""
+"""Logs as a whole: how long they are, and all of one as text. Their lines are read in `api.runs`."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
 
 from whistlestop.server.api.access import Ctx, Viewer
 from whistlestop.server.services import history
@@ -10,10 +12,33 @@ from whistlestop.server.store import runs
 from whistlestop.wire.logs import LogSize
 
 router = APIRouter(tags=["runs"])
+Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
 
 
 @router.get("/runs/{run}/logs/size")
-def log_sizes(run: Annotated[str, Path(max_length=200)], context: Ctx, _actor: Viewer) -> list[LogSize]:
+def log_sizes(run: Run, context: Ctx, _actor: Viewer) -> list[LogSize]:
     """Lines by attempt, in order."""
     with context.database.read() as connection:
         return history.log_sizes(connection, runs.resolve(connection, run).id)
+
+
+@router.get("/runs/{run}/logs/raw", response_class=StreamingResponse)
+def raw_log(
+    run: Run, context: Ctx, _actor: Viewer, attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None
+) -> StreamingResponse:
+    """Everything that was printed, as text to be kept; a page in memory at a time."""
+    with context.database.read() as connection:
+        row = runs.resolve(connection, run)
+
+    def text() -> Iterator[str]:
+        cursor: str | None = None
+        more = True
+        while more:
+            with context.database.read() as connection:  # a slow reader must not hold a snapshot for hours
+                page = history.log_page(connection, row.id, attempt=attempt, after=cursor, limit=5000)
+            cursor, more = page.cursor, page.more
+            yield "".join(f"{line.text}\n" for line in page.lines)
+
+    name = f"run-{row.number}{f'-attempt-{attempt}' if attempt else ''}.log"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(text(), media_type="text/plain; charset=utf-8", headers=headers)

@@ -52,6 +52,7 @@ export function drawNonfinite(plot, curves, theme) {
   inside(plot, () => {
     ctx.font = `600 ${11 * devicePixelRatio}px ${theme.font.replace(/^\S+ /, "")}`;
     ctx.textBaseline = "top";
+    ctx.textAlign = "left";  // uPlot leaves what its axes needed
     let free = -Infinity;
     const marks = curves.filter((curve) => !curve.superseded).flatMap((curve) => curve.nonfinite);
     for (const [value, kind] of marks.sort((a, b) => a[0] - b[0])) {

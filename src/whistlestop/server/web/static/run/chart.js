@@ -1,6 +1,5 @@
 // One plot: uPlot with our scales, a crosshair that all charts share, zoom by drag. The only module that knows uPlot.
 import { html, useEffect, useLayoutEffect, useRef } from "../lib.js";
-import { number } from "../format.js";
 import uPlot from "../vendor/uplot.js";
 import { aligned, extent } from "./chart-lines.js";
 import { drawAttempts, drawBounds, drawNonfinite } from "./chart-draw.js";
@@ -147,13 +146,13 @@ function yRange(plot, { curves, log, window }) {
 
 const POWERS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
 
-/** 1.2M, 0.0003, 2e-7: short enough for an axis. */
+/** 1.2M, 0.003, 7.5e-4: short enough for an axis. */
 export function compact(value) {
   const size = Math.abs(value);
-  if (size >= 1e15 || (size > 0 && size < 1e-4)) return value.toExponential(1).replace(".0e", "e");
+  if (size >= 1e15 || (size > 0 && size < 1e-3)) return value.toExponential(2).replace(/\.?0*e/, "e").replace("e+", "e");
   const [power, letter] = POWERS.find(([least]) => size >= least) ?? [1, ""];
   const scaled = value / (letter === "k" ? 1000 : power);
-  return letter ? `${Number(scaled.toPrecision(4))}${letter}` : number(Number(value.toPrecision(6)));
+  return letter ? `${Number(scaled.toPrecision(4))}${letter}` : String(Number(value.toPrecision(6)));
 }
 
 /** For the keyboard: put the crosshair at an x, in all charts. */

@@ -1,0 +1,167 @@
+// The charts of a run: what matters first, one crosshair and one zoom for all, other runs beside it.
+import { api } from "../api.js";
+import { length, number } from "../format.js";
+import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { setQuery } from "../route.js";
+import { Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { ChartBox } from "./chart-box.js";
+import { MOST_RUNS, useTheme } from "./chart-theme.js";
+import { Toolbar, useKept } from "./charts-toolbar.js";
+import { keyOf, perEpoch, phasesOf, sectionsOf } from "./charts-names.js";
+import { ChartStore } from "./charts-store.js";
+import { useCompared } from "./compare.js";
+
+export const chartTopics = ["series"];
+const FIRST = 24;  // charts of a section that are there at once
+const PACE = 1000;
+
+/** `series` is the newest message of that name from the run's stream. */
+export function Charts({ run, query, series: message }) {
+  const store = useMemo(() => new ChartStore(), [run.id]);
+  useEffect(() => () => store.close(), [store]);
+  const { series, problem } = useSeries(run, message, store);
+  const [settings, keep] = useKept();
+  const theme = useTheme();
+  const compared = useCompared(query.compare, run);
+  const phases = useMemo(() => phasesOf(run, series ?? []), [run.phases.length, series]);
+  const phase = phases.includes(query.phase) ? query.phase : query.phase === "*" ? null : defaultPhase(run, phases);
+  const axis = ["time", "epoch"].includes(query.axis) ? query.axis : "step";
+  const view = useMemo(() => ({ axis, from: bound(query.from), to: bound(query.to) }), [axis, query.from, query.to]);
+  const runs = useMemo(
+    () => [run, ...compared].slice(0, MOST_RUNS).map((one) => ({ id: one.id, title: titleOf(one), zero: zeroOf(one) })),
+    [run.id, run.started_at, compared],
+  );
+  store.configure({ axis: axis === "time" ? "time" : "step", from: view.from, to: view.to }, runs);
+
+  const zoom = useCallback((from, to) => {
+    if (to > from) setQuery({ from: tidy(from), to: tidy(to) });
+  }, []);
+  const reset = useCallback(() => setQuery({ from: null, to: null }), []);
+
+  if (problem && !series) return html`<${ProblemBox} problem=${problem} />`;
+  if (!series) return html`<${Spinner} label="Loading the charts" />`;
+  if (!series.length) {
+    return html`<${Empty} title="Nothing logged yet">What the program logs (<code>run.log(loss=…)</code>) is drawn here as it comes.<//>`;
+  }
+  const sections = sectionsOf(series, { phase, search: query.chart });
+  return html`<div class="charts">
+    <${Toolbar} run=${run} query=${query} phases=${phases} phase=${phase} axis=${axis} settings=${settings} keep=${keep}
+      zoomed=${view.from !== null || view.to !== null} onReset=${reset} compared=${compared}
+      epochs=${series.some((one) => perEpoch(run, one.phase))} theme=${theme} />
+    ${!sections.length && html`<${Empty} title="No chart has such a name">${query.chart}<//>`}
+    ${sections.map((section) => html`<${Section} key=${section.id} section=${section} open=${Boolean(query.chart)}
+      run=${run} store=${store} axis=${axis} view=${view} settings=${settings} theme=${theme} runs=${runs}
+      several=${phases.length > 1} onZoom=${zoom} onReset=${reset} />`)}
+  </div>`;
+}
+
+function Section({ section, open, run, store, axis, view, settings, theme, runs, several, onZoom, onReset }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? section.series : section.series.slice(0, FIRST);
+  const boxes = html`<div class="chart-grid">
+    ${shown.map((one) => html`<${ChartBox} key=${keyOf(one.phase, one.name)} store=${store} summary=${one}
+      axis=${axisOf(axis, perEpoch(run, one.phase))} view=${view} settings=${settings} theme=${theme} runs=${runs}
+      several=${several} onZoom=${onZoom} onReset=${onReset} />`)}
+  </div>
+  ${shown.length < section.series.length && html`<button type="button" class="button is-plain" onClick=${() => setAll(true)}
+    >Show all ${section.series.length} of ${section.title}</button>`}`;
+  if (!section.folded) {
+    return html`<section class="chart-section"><h2>${section.title} <${Count} of=${section} /></h2>${boxes}</section>`;
+  }
+  return html`<${Folded} section=${section} open=${open}>${boxes}<//>`;
+}
+
+/** What is folded is not drawn, and asks for nothing. */
+function Folded({ section, open, children }) {
+  const [opened, setOpened] = useState(open);
+  return html`<details class="chart-section" open=${opened || open} onToggle=${(event) => setOpened(event.currentTarget.open)}>
+    <summary><h2>${section.title} <${Count} of=${section} /></h2></summary>
+    ${(opened || open) && children}
+  </details>`;
+}
+
+const Count = ({ of }) => html`<span class="tab-count">${of.series.length}</span>`;
+
+/** The list of what is logged, kept up to date by the stream: a name that is new is looked up. */
+function useSeries(run, message, store) {
+  const [series, setSeries] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const known = useRef(new Set());
+  const looking = useRef({ busy: false, again: false });
+
+  const look = useCallback(async () => {
+    const state = looking.current;
+    if (state.busy) {
+      state.again = true;
+      return;
+    }
+    state.busy = true;
+    try {
+      const found = (await api.get(`/runs/${encodeURIComponent(run.id)}/series`)).series;
+      known.current = new Set(found.map((one) => keyOf(one.phase, one.name)));
+      setSeries(found);
+      setProblem(null);
+    } catch (error) {
+      setProblem(error);
+    }
+    setTimeout(() => {
+      state.busy = false;
+      if (state.again) {
+        state.again = false;
+        look();
+      }
+    }, PACE);
+  }, [run.id]);
+
+  useEffect(() => {
+    known.current = new Set();
+    setSeries(null);
+    look();
+  }, [look]);
+
+  useEffect(() => {
+    if (!message) return;
+    const keys = message.series.map((one) => keyOf(one.phase, one.name));
+    if (keys.some((key) => !known.current.has(key))) look();
+    store.touch(keys);
+  }, [message]);
+
+  // A new attempt supersedes what was drawn, also where nothing is logged yet.
+  const attempts = run.phases.reduce((sum, phase) => sum + phase.attempts.length, 0);
+  useEffect(() => {
+    store.touch(known.current);
+  }, [attempts, run.status]);
+  return { series, problem };
+}
+
+const axes = new Map();
+
+/** How an x is written: short below the plot, whole in words. */
+function axisOf(id, epoch) {
+  const key = `${id} ${epoch}`;
+  if (!axes.has(key)) axes.set(key, makeAxis(id, epoch));
+  return axes.get(key);
+}
+
+function makeAxis(id, epoch) {
+  const whole = (x) => Math.round(x).toLocaleString("en-US");
+  if (id === "time") return { id, title: "elapsed", label: length, word: length };
+  if (id === "epoch" && epoch) {
+    return { id, title: "epoch", label: (x) => number(Number((x / epoch).toFixed(2))), word: (x) => `epoch ${(x / epoch).toFixed(2)}, step ${whole(x)}` };
+  }
+  return { id: "step", title: "step", label: whole, word: (x) => `step ${whole(x)}` };
+}
+
+function defaultPhase(run, phases) {
+  if (phases.length < 2) return null;
+  return phases.includes(run.phase) ? run.phase : phases.at(-1);
+}
+
+const titleOf = (run) => `#${run.number} ${run.name}`;
+const zeroOf = (run) => new Date(run.started_at ?? run.created_at).getTime() / 1000;
+const tidy = (value) => Number(value.toPrecision(10));
+
+function bound(text) {
+  const value = Number(text);
+  return text === undefined || text === "" || !Number.isFinite(value) ? null : value;
+}

@@ -1,0 +1,178 @@
+// The log of a run: live at its end, searched as a whole, a million lines without a stutter.
+import { clock, day } from "../format.js";
+import { html, useEffect, useMemo, useReducer, useRef, useState } from "../lib.js";
+import { setQuery } from "../route.js";
+import { Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { VirtualList } from "./logs-list.js";
+import { LogScan } from "./logs-scan.js";
+import { LogStore } from "./logs-store.js";
+import { marked, plain } from "./logs-text.js";
+import { LogTools } from "./logs-tools.js";
+
+const LONG = 180;  // letters; beyond, a line can be opened
+const CUT = 2000;  // letters of a line that are put into its row
+const GROWN = 700;  // milliseconds between two looks at what has grown
+
+export function Logs({ run, query }) {
+  const [, redraw] = useReducer((count) => count + 1, 0);
+  const store = useMemo(() => new LogStore(run.id, redraw), [run.id]);
+  useEffect(() => () => store.close(), [store]);
+  const attempt = Number(query.attempt) || null;
+  const search = typeof query.find === "string" ? query.find : "";
+  const level = ["info", "warning", "error"].includes(query.level) ? query.level : null;
+  const only = query.only === "1" && Boolean(search);
+  const [times, setTimes] = useTimes();
+  const [follow, setFollow] = useState(true);
+  const [opened, setOpened] = useState(null);
+  const [current, setCurrent] = useState(-1);
+  const list = useRef(null);
+
+  const sizes = store.sizes.filter((size) => !attempt || size.attempt === attempt);
+  const total = sizes.reduce((sum, size) => sum + size.lines, 0);
+  const scan = useScan(run.id, { grep: search || undefined, level: level ?? undefined, attempt: attempt ?? undefined }, total);
+  const filtered = Boolean(level || only);
+  const hits = search && scan ? scan.lines : [];
+  const count = filtered ? scan?.lines.length ?? 0 : total;
+  const lineAt = (index) => (filtered ? scan.lines[index] : numbered(store, sizes, index));
+  const placeOf = (line) => (filtered ? scan.lines.indexOf(line) : indexOf(sizes, line));
+
+  const step = (direction) => {
+    if (!hits.length) return;
+    const next = current < 0 ? nearestHit(hits, placeOf, list.current?.top() ?? 0, direction)
+      : (current + direction + hits.length) % hits.length;
+    setCurrent(next);
+    setFollow(false);
+    list.current?.to(placeOf(hits[next]));
+  };
+  useEffect(() => setCurrent(-1), [search, level, attempt]);
+
+  const several = sizes.length > 1;
+  const hit = hits[current];
+  const row = (index) => html`<${Row} line=${lineAt(index)} number=${filtered ? null : index} times=${times} several=${several}
+    ranks=${store.ranks.size > 0} search=${search} onOpen=${setOpened}
+    current=${hit !== undefined && same(lineAt(index), hit)} />`;
+  const dropped = sizes.reduce((sum, size) => sum + size.dropped, 0);
+
+  return html`<section class="logs" aria-labelledby="logs-title">
+    <h2 id="logs-title" class="visually-hidden">Logs</h2>
+    <${LogTools} run=${run} sizes=${store.sizes} attempt=${attempt} search=${search} level=${level} only=${only}
+      times=${times} setTimes=${setTimes} scan=${search || level ? scan : null} hits=${hits.length} current=${current} step=${step} />
+    <${ProblemBox} problem=${store.problem ?? scan?.problem} />
+    ${!store.ready && !store.problem && html`<${Spinner} label="Loading the log" />`}
+    ${store.ready && !count && html`<${Nothing} filtered=${filtered} busy=${scan?.busy} run=${run} />`}
+    ${count > 0 && html`<div class="log-frame">
+      <${VirtualList} count=${count} row=${row} follow=${follow} onFollow=${setFollow} handle=${list}
+        label="Log of run #${run.number}, ${count.toLocaleString("en-US")} lines" />
+      ${!follow && html`<button type="button" class="button is-primary log-newest"
+        onClick=${() => { setFollow(true); list.current?.end(); }}>Jump to newest</button>`}
+    </div>`}
+    ${opened && html`<${Opened} line=${opened} search=${search} onClose=${() => setOpened(null)} />`}
+    <p class="log-foot"><span class="number">${count.toLocaleString("en-US")} lines</span>
+      ${follow && running(run) && html`<span>following the end</span>`}
+      ${scan?.full && (search || level) && html`<span>the first ${scan.lines.length.toLocaleString("en-US")} matches</span>`}
+      ${dropped > 0 && html`<span>${dropped.toLocaleString("en-US")} lines were cut by the log limit</span>`}</p>
+  </section>`;
+}
+
+const running = (run) => ["starting", "running"].includes(run.status);
+
+function Row({ line, number, times, several, ranks, search, onOpen, current }) {
+  if (!line) return html`<div class="log-row is-missing"><span class="log-number">${number === null ? "" : "·"}</span></div>`;
+  const text = line.text.length > CUT ? line.text.slice(0, CUT) : line.text;
+  const mark = { warning: "W", error: "E" }[line.level] ?? "";
+  return html`<div class="log-row is-${line.level} ${line.stream === "sys" ? "is-sys" : ""} ${current ? "is-current" : ""}">
+    <span class="log-number">${several && html`<span class="log-attempt" title="attempt ${line.attempt}">${line.attempt}·</span>`}${line.line}</span>
+    ${times && html`<time class="log-time" dateTime=${line.at} title="${day(line.at)} ${clock(line.at)}">${clock(line.at)}</time>`}
+    ${ranks && html`<span class="log-rank" title="rank ${line.rank}">r${line.rank}</span>`}
+    <span class="log-level" title=${line.level}>${mark}${mark && html`<span class="visually-hidden"> ${line.level}: </span>`}</span>
+    <span class="log-text"><${Text} text=${text} search=${search} /></span>
+    ${line.text.length > LONG && html`<button type="button" class="log-open" onClick=${() => onOpen(line)}
+      aria-label="Show all of line ${line.line}">show all</button>`}
+  </div>`;
+}
+
+function Text({ text, search }) {
+  return marked(text, search).map((piece, at) => (piece.hit
+    ? html`<mark key=${at} class=${piece.look}>${piece.text}</mark>`
+    : html`<span key=${at} class=${piece.look}>${piece.text}</span>`));
+}
+
+function Opened({ line, search, onClose }) {
+  return html`<div class="log-opened card">
+    <div class="card-head"><h3>Line ${line.line} of attempt ${line.attempt}</h3>
+      <span class="muted small">${line.text.length.toLocaleString("en-US")} letters</span>
+      <span class="push row">
+        <button type="button" class="button is-plain is-small" onClick=${() => navigator.clipboard?.writeText(plain(line.text))}>Copy</button>
+        <button type="button" class="button is-plain is-small" onClick=${onClose}>Close</button></span></div>
+    <pre tabindex="0"><${Text} text=${line.text} search=${search} /></pre>
+  </div>`;
+}
+
+function Nothing({ filtered, busy, run }) {
+  if (filtered) return html`<${Empty} title=${busy ? "Looking …" : "No line matches"}>${busy ? "" : "Try other words, or a lower level."}<//>`;
+  const text = running(run) ? "What the program prints appears here as it comes." : "The program has printed nothing.";
+  return html`<${Empty} title="No lines yet">${text}<//>`;
+}
+
+/** A search through the whole log, begun anew when its words change, and continued when the log grows. */
+function useScan(run, query, total) {
+  const [, redraw] = useReducer((count) => count + 1, 0);
+  const scan = useRef(null);
+  const key = JSON.stringify([run, query]);
+  const wanted = Boolean(query.grep || query.level);
+  useEffect(() => {
+    scan.current = wanted ? new LogScan(run, query, redraw) : null;
+    redraw();
+    return () => scan.current?.close();
+  }, [key]);
+  useEffect(() => {
+    const timer = wanted ? setTimeout(() => scan.current?.more(), GROWN) : 0;
+    return () => clearTimeout(timer);
+  }, [total, key]);
+  return wanted ? scan.current : null;
+}
+
+function useTimes() {
+  const [times, set] = useState(() => {
+    try {
+      return localStorage.getItem("whistle.logs.times") !== "no";
+    } catch {
+      return true;
+    }
+  });
+  return [times, (on) => {
+    set(on);
+    try {
+      localStorage.setItem("whistle.logs.times", on ? "yes" : "no");
+    } catch {
+      // Private windows may refuse: then it holds until the page is left.
+    }
+  }];
+}
+
+/** Attempts one after the other: the row's number → the line. */
+function numbered(store, sizes, index) {
+  let rest = index;
+  for (const size of sizes) {
+    if (rest < size.lines) return store.line(size.attempt, rest + 1);
+    rest -= size.lines;
+  }
+  return undefined;
+}
+
+function indexOf(sizes, line) {
+  let before = 0;
+  for (const size of sizes) {
+    if (size.attempt === line.attempt) return before + line.line - 1;
+    before += size.lines;
+  }
+  return 0;
+}
+
+function nearestHit(hits, placeOf, top, direction) {
+  const after = hits.findIndex((line) => placeOf(line) >= top);
+  if (direction > 0) return after < 0 ? 0 : after;
+  return after < 0 ? hits.length - 1 : (after - 1 + hits.length) % hits.length;
+}
+
+const same = (one, other) => one && one.attempt === other.attempt && one.line === other.line;
