@@ -16,7 +16,8 @@ from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 from whistlestop.wire.api import ContinueBody, RerunBody, RunView, Submit
 from whistlestop.wire.spec import PhaseKind, PhaseSpec, Secret, Spec
-from whistlestop.wire.spec_file import apply_sets, parse_spec
+from whistlestop.wire.spec_edit import edit
+from whistlestop.wire.spec_file import parse_spec
 
 Row = sa.Row[Any]
 
@@ -146,7 +147,7 @@ def _create(
     parent: Parent | None = None,
 ) -> RunView:
     spec = parse_spec(text, sets) if sets else spec_of(text)  # mistakes name the lines of the text as it was sent
-    exact = apply_sets(text, sets)
+    exact = edit(text, sets)
     now, run_id = context.clock(), new_id("r")
     with context.database.write() as connection:
         if values.get("key") and (known := runs.by_key(connection, values["key"])) is not None:

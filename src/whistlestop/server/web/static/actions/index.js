@@ -44,9 +44,9 @@ export function menuFor(run, me) {
   ].filter(Boolean);
 }
 
-/** One run, several, or `{filter, total}`: the dialog is shown, it acts, and says what came of it. */
+/** One run, several, or `{bulk: true, runs or filter, total}`: the dialog is shown, it acts, and says what came of it. */
 export async function openAction(verb, runs, { phase } = {}) {
-  if (runs?.filter && !Array.isArray(runs)) {
+  if (runs?.bulk) {
     opened.set({ verb, bulk: runs, key: {} });
     return;
   }

@@ -1,0 +1,54 @@
+// A new run that goes on from a checkpoint of this one.
+import { html, useEffect, useState } from "../lib.js";
+import { api } from "../api.js";
+import { ago, bytes, number } from "../format.js";
+import { navigate } from "../route.js";
+import { Dialog, Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { changesOf, SetField } from "./rerun.js";
+import { Footer, NoteField, pathOf, useAsking } from "./state.js";
+
+export function ContinueDialog({ run, close }) {
+  const [found, setFound] = useState(null);
+  const [failed, setFailed] = useState(null);
+  const [chosen, setChosen] = useState(null);
+  const [note, setNote] = useState("");
+  const [set, setSet] = useState("");
+  const { busy, problem, act } = useAsking(close);
+  useEffect(() => {
+    api.get(`${pathOf(run)}/checkpoints`).then((all) => {
+      const sorted = [...all].sort((a, b) => (a.committed_at < b.committed_at ? 1 : -1) || b.step - a.step);
+      setFound(sorted);
+      setChosen((sorted.find((one) => one.healthy) ?? sorted[0])?.id ?? null);
+    }, setFailed);
+  }, [run.id]);
+  const one = found?.find((each) => each.id === chosen);
+  const go = () => act(async () => {
+    const made = await api.post(`${pathOf(run)}/continue`, { step: one.step, phase: one.phase, note, set: changesOf(set) });
+    return { ...made, text: `run #${made.number} continues #${run.number} from step ${one.step.toLocaleString("en-US")} of ${one.phase}` };
+  }, (made) => navigate(`/runs/${made.id}`));
+  const footer = html`<${Footer} close=${close} confirm=${one ? `Continue from step ${one.step.toLocaleString("en-US")}` : "Continue"}
+    busy=${busy} disabled=${!one} onConfirm=${go} />`;
+  return html`<${Dialog} wide title=${`Continue #${run.number} ${run.name}`} onClose=${close} footer=${footer}>
+    <p>A new run begins with the same code at the chosen checkpoint. This run stays as it is, and the new one names it as its parent.</p>
+    <${ProblemBox} problem=${problem ?? failed} />
+    ${!found && !failed && html`<${Spinner} label="Looking for checkpoints" />`}
+    ${found && !found.length && html`<${Empty} title="It has no committed checkpoint">Nothing to continue from. “Run again” starts at step 0.<//>`}
+    ${found && found.length > 0 && html`<div class="scroll pick-box" tabindex="0" role="region" aria-label="Checkpoints"><table class="table pick">
+      <caption class="visually-hidden">Checkpoints of ${run.name}, newest first</caption>
+      <thead><tr><td></td><th scope="col">Phase</th><th scope="col" class="is-number">Step</th><th scope="col">Saved</th>
+        <th scope="col" class="is-number">Size</th><th scope="col">Metrics</th></tr></thead>
+      <tbody>${found.map((each) => html`<tr key=${each.id} class=${each.id === chosen ? "is-chosen" : ""} onClick=${() => setChosen(each.id)}>
+        <td><input type="radio" name="checkpoint" checked=${each.id === chosen} onChange=${() => setChosen(each.id)}
+          aria-label=${`step ${each.step} of ${each.phase}`} /></td>
+        <td>${each.phase}</td><td class="is-number">${each.step.toLocaleString("en-US")}</td><td>${ago(each.committed_at)}</td>
+        <td class="is-number">${bytes(each.bytes)}</td>
+        <td>${!each.healthy && html`<span class="tag is-failed">training had gone wrong</span> `}${each.pinned && html`<span class="tag">pinned</span> `}
+          <span class="muted small">${metrics(each.metrics)}</span></td></tr>`)}</tbody></table></div>`}
+    <${SetField} value=${set} onInput=${setSet} />
+    <${NoteField} value=${note} onInput=${setNote} />
+  <//>`;
+}
+
+function metrics(all) {
+  return Object.entries(all ?? {}).slice(0, 3).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`).join(", ");
+}
