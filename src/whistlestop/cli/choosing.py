@@ -63,16 +63,8 @@ def describe(run: "RunView") -> str:
     done = words.steps(run.progress)
     if run.progress.fraction is not None:
         done += f" ({words.percent(run.progress.fraction).strip()})"
-    parts = [since, done, f"{words.amount(run.credits.used)} credits used", _saved(run)]
+    parts = [since, done, f"{words.amount(run.credits.used)} credits used", words.saved(run)]
     return f"  {words.name(run)}  " + ", ".join(part for part in parts if part)
-
-
-def _saved(run: "RunView") -> str:
-    if run.credits.saved is not None:
-        return f"{words.amount(run.credits.saved)} saved"
-    if run.credits.estimated is not None and run.status not in words.ENDED:
-        return f"about {words.amount(max(0.0, run.credits.estimated - run.credits.used))} saved"
-    return ""
 
 
 def count(runs: Sequence["RunView"]) -> str:

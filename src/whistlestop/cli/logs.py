@@ -28,6 +28,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Print the log. With --json one object per line."""
+    from whistlestop.cli.existing import check_phase
     from whistlestop.cli.failures import Usage
     from whistlestop.cli.log_lines import colours, full_line
     from whistlestop.cli.output import aside
@@ -36,6 +37,7 @@ def logs(
         raise Usage(f"{level!r} is not a level.", hint=f"one of: {', '.join(LEVELS)}")
     coloured = colours()
     with connect() as client:
+        check_phase(client, run, phase, attempt)
         try:
             for line in _lines(client, run, phase, attempt, grep, level, tail, follow):
                 if as_json:

@@ -17,7 +17,12 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Show the metrics of a run. --json gives the whole series."""
+    from whistlestop.cli.existing import check_metrics, check_phase
+
     with connect() as client:
+        check_phase(client, run, phase)
+        if names:
+            check_metrics(client, run, names, phase)
         found = client.metrics(run, names or [], phase=phase)
 
     from whistlestop.cli import words
@@ -29,7 +34,7 @@ def metrics(
         return
     shown = [series for series in found.series if series.points]
     if not shown:
-        say("No metrics yet." if not names else f"No metric called {', '.join(names)}.")
+        say("No metrics yet.")
         return
     made = table("phase", "metric", "last", "step", "min", "max", "", right=("last", "step", "min", "max"))
     for series in shown:

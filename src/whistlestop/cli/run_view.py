@@ -1,5 +1,10 @@
 """One run as a page of text."""
 
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -10,10 +15,31 @@ from whistlestop.cli.output import table
 from whistlestop.cli.runs_table import ordinal
 from whistlestop.wire.api import AttemptView, ChangeView, PhaseView, RunView
 
+Summaries = Mapping[str, Mapping[str, Any]]  # by phase: what the program put into run.summary
 
-def run_view(run: RunView) -> RenderableType:
-    tables = (*steering(run.phases), *_attempts(run.phases))
+
+def run_view(run: RunView, summaries: Summaries | None = None) -> RenderableType:
+    tables = (*summary_lines(summaries or {}), *steering(run.phases), *_attempts(run.phases))
     return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *tables)
+
+
+def summary_lines(summaries: Summaries) -> list[RenderableType]:
+    """What the programs said of themselves at their end."""
+    made = table("phase", "summary", "value")
+    for phase, values in summaries.items():
+        for name, value in values.items():
+            made.add_row(printable(phase), one_line(name), Text(_value(value), overflow="ellipsis", no_wrap=True))
+    return [Text(), made] if made.rows else []
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return words.number(value) if math.isfinite(value) else str(value)
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def one_line(text: str) -> str:
+    return " ".join(printable(text).split())
 
 
 def headline(run: RunView) -> Text:
@@ -66,7 +92,9 @@ def credits_line(run: RunView) -> str:
     line = f"{words.amount(run.credits.used)} used"
     if run.credits.saved is not None:
         return f"{line}, {words.amount(run.credits.saved)} saved"
-    return line + (f" of about {words.amount(run.credits.estimated)}" if run.credits.estimated is not None else "")
+    if run.credits.estimated is None or run.status in words.ENDED:
+        return line
+    return f"{line} of about {words.amount(run.credits.estimated)}"
 
 
 def _code(run: RunView) -> str:
@@ -165,4 +193,7 @@ def _attempt_why(attempt: AttemptView) -> str:
 def _attempt_steps(attempt: AttemptView) -> str:
     if not attempt.last_step and attempt.resumed_from is None:
         return ""  # a program that counts no steps
-    return f"{attempt.resumed_from or 0:,} → {attempt.last_step or 0:,}"
+    first = attempt.resumed_from or 0
+    if attempt.last_step is None or attempt.last_step < first:
+        return f"{first:,} → …" if attempt.status == "started" else f"{first:,}"  # it has not made a step yet
+    return f"{first:,} → {attempt.last_step:,}"

@@ -11,7 +11,10 @@ from rich.text import Text
 from whistlestop.cli import words
 from whistlestop.cli.failures import printable
 from whistlestop.cli.log_lines import tame
-from whistlestop.cli.run_view import credits_line, headline, phase_status, phase_why
+from whistlestop.cli.run_view import credits_line, headline, phase_status, phase_why, summary_lines
+from whistlestop.cli.show import summaries
+from whistlestop.cli.watching.names import rank
+from whistlestop.client import Client
 from whistlestop.client.stream import Message
 from whistlestop.wire.api import LogLineView, PhaseView, ProgressView, RunView, SeriesView
 
@@ -84,7 +87,7 @@ class Watched:
 
     def _footer(self) -> str:
         left = f", {words.length(self.run.eta_s)} left" if self.run.eta_s is not None else ""
-        line = f"{words.length(self._elapsed())}{left} · {credits_line(self.run)} credits"
+        line = f"{words.length(self._elapsed())}{left} · credits: {credits_line(self.run)}"
         return line + (f" · waits for {printable(self.run.queue.waits_for)}" if self.run.queue else "")
 
     def _phases(self) -> Table:
@@ -101,10 +104,10 @@ class Watched:
         # Of the phases that run, the program's own; the machine's are in `whistle metrics`.
         running = [phase.name for phase in self.run.phases if phase.status == "running"]
         keys = [key for key in self._metrics if not running or key[0] in running]
-        keys = sorted(keys, key=lambda key: (key[1].startswith("system/"), key))[: self.METRICS]
-        for phase, name in keys:
+        keys.sort(key=lambda key: (key[1].startswith("system/"), key[0], rank(key[1]), key[1]))
+        for phase, name in keys[: self.METRICS]:
             points = self._metrics[phase, name]
-            shown = name if len({owner for owner, _ in keys}) == 1 else f"{phase}: {name}"
+            shown = name if len({owner for owner, _ in keys[: self.METRICS]}) == 1 else f"{phase}: {name}"
             if points:
                 line = words.sparkline([value for _, value in points], 32)
                 made.add_row(printable(shown), words.number(points[-1][1]), line)
@@ -113,6 +116,30 @@ class Watched:
     def _log_line(self, line: LogLineView) -> Text:
         text = Text(f"{words.local_time(line.at, date=False)} ", style="dim", no_wrap=True, overflow="ellipsis")
         return text.append(tame(line.text, coloured=False), style="red" if line.level == "error" else "default")
+
+
+def end_view(client: Client, run: RunView) -> RenderableType:
+    """What stays on the screen behind the page: the run as it ended, its metrics in one line each, the last words."""
+    lines = client.logs(run.id, tail=Watched.LINES).lines
+    logged = [item for item in client.series(run.id).series if item.kind == "program"]
+    kept = sorted(logged, key=lambda item: (rank(item.name), item.name))[: Watched.METRICS]
+    names = list(dict.fromkeys(item.name for item in kept))
+    charts = client.charts(run.id, names, width=Watched.POINTS).charts if names else []
+    series = [
+        SeriesView(
+            name=chart.name,
+            phase=chart.phase,
+            points=[
+                (int(step), value, 0.0)
+                for line in chart.lines
+                if not line.superseded
+                for step, value in zip(line.x, line.last, strict=True)
+            ],
+        )
+        for chart in charts
+    ]
+    parts = [Watched(run, lines, series).view(), *summary_lines(summaries(client, run))]
+    return Group(*parts)
 
 
 def _monitors(phase: PhaseView) -> tuple[str, str]:

@@ -121,3 +121,12 @@ def steps(progress: "ProgressView") -> str:
 
 def name(run: "RunView") -> str:
     return f"#{run.number} ({run.name})"
+
+
+def saved(run: "RunView") -> str:
+    """What a kill leaves unspent, as far as it can be told."""
+    if run.credits.saved is not None:
+        return f"{amount(run.credits.saved)} saved"
+    if run.credits.estimated is not None and run.status not in ENDED:
+        return f"about {amount(max(0.0, run.credits.estimated - run.credits.used))} saved"
+    return ""

@@ -30,14 +30,17 @@ def follow(
     last_id: str | None = None,
     give_up_after: float = 300.0,
     stopped: Callable[[], bool] = lambda: False,
+    on_state: Callable[[bool], None] = lambda stands: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Message]:
     """Every message once and in order, until `end`. `give_up_after` seconds without a server: ServerUnreachable.
 
-    `stopped` is asked between messages and before each new connection.
+    `stopped` is asked between messages and before each new connection. `on_state` hears when the connection stands and
+    when it is lost.
     """
     lost_at: float | None = None
+    stood: bool | None = None
     wait = FIRST_WAIT
     while True:
         try:
@@ -45,6 +48,9 @@ def follow(
                 lost_at = None
                 if stopped():
                     return
+                if not stood:
+                    stood = True
+                    on_state(True)
                 if message is None:
                     continue
                 wait = FIRST_WAIT
@@ -61,6 +67,9 @@ def follow(
             lost_at = clock() if lost_at is None else lost_at
         if stopped():
             return
+        if stood is not False:
+            stood = False
+            on_state(False)
         sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT)
         transport.look_again()
