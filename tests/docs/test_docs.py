@@ -1,5 +1,7 @@
 """The documentation is complete: what a user can meet has its line, and every link leads somewhere."""
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from enum import StrEnum
@@ -28,7 +30,8 @@ from whistlestop.sdk.nodes import ENV_KEY
 from whistlestop.sdk.run import Run
 from whistlestop.sdk.step import Step
 from whistlestop.sdk.training import EXIT_RANK_DIED
-from whistlestop.server.api import access, admin, link, runs, streams
+from whistlestop.server import api as server_api
+from whistlestop.server.api import access, link
 from whistlestop.server.app import API
 from whistlestop.wire.spec_file import parse_spec
 
@@ -199,8 +202,9 @@ def _errors(base: type[WhistleError]) -> Iterator[type[WhistleError]]:
 
 
 def _routes() -> Iterator[APIRoute]:
-    for module in (runs, streams, admin, link):
-        yield from (route for route in module.router.routes if isinstance(route, APIRoute))
+    for found in pkgutil.iter_modules(server_api.__path__):
+        router = getattr(importlib.import_module(f"{server_api.__name__}.{found.name}"), "router", None)
+        yield from (route for route in (router.routes if router else ()) if isinstance(route, APIRoute))
 
 
 def _role(dependant: Dependant) -> str:

@@ -20,8 +20,7 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
 
 
 @router.get("/whoami")
-def whoami(entered: Entered) -> api.WhoView:
-    actor = entered.actor
+def whoami(entered: Entered, actor: Viewer) -> api.WhoView:
     return api.WhoView(name=actor.name, role=actor.role, version=__version__, csrf=entered.csrf)
 
 
@@ -102,11 +101,11 @@ def revoke_token(
 
 
 @router.post("/links", status_code=201)
-def create_link(context: Ctx, entered: Entered) -> api.LinkView:
+def create_link(context: Ctx, entered: Entered, actor: Viewer) -> api.LinkView:
     """A page that signs a browser in, once. Only by token: a session can't make itself a successor."""
     if entered.session is not None:
         raise Forbidden("a link is made with a token, not by a session", hint="whistle open")
-    link, until = sessions.new_link(context, entered.actor)
+    link, until = sessions.new_link(context, actor)
     return api.LinkView(link=link, expires_at=iso(until))
 
 

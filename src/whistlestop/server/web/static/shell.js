@@ -44,7 +44,7 @@ export function Top({ me }) {
     <${Connection} />
     <span class="top-space"></span>
     <span class="who"><span class="who-name">${me.name}</span><span class="who-role">${me.role}</span></span>
-    <${Button} kind="quiet" busy=${busy} onClick=${leave}><${Icon} name="signout" /><span class="top-words">Sign out</span><//>
+    <${Button} kind="quiet" busy=${busy} onClick=${leave} aria-label="Sign out"><${Icon} name="signout" /><span class="top-words">Sign out</span><//>
   </div>`;
 }
 

@@ -2,6 +2,8 @@
 import { html, useId, useLayoutEffect, useRef } from "../lib.js";
 import { Icon } from "./icon.js";
 
+const FIRST = ".dialog-body :is(input, textarea, select):not(:disabled), .dialog-foot button:not(:disabled)";
+
 export function Dialog({ title, tone = "plain", onClose, children, footer, wide = false }) {
   const dialog = useRef(null);
   const id = useId();
@@ -9,6 +11,8 @@ export function Dialog({ title, tone = "plain", onClose, children, footer, wide 
     const element = dialog.current;
     const before = document.activeElement;
     element.showModal();
+    // What one came for, not the way out. Whoever knows better says autofocus.
+    if (!element.querySelector("[autofocus]")) element.querySelector(FIRST)?.focus();
     return () => {
       element.close();
       if (before?.isConnected) before.focus();
