@@ -20,7 +20,8 @@ const TABS = [
 ];
 
 export default function Page({ params, query }) {
-  const state = useRun(params.id);
+  const current = TABS.some(([id]) => id === query.tab) ? query.tab : "overview";
+  const state = useRun(params.id, current === "charts" ? ["series"] : []);
   const me = useMe();
   const actions = useActions();
   const { run } = state;
@@ -33,7 +34,6 @@ export default function Page({ params, query }) {
     return html`<h1>Run #${run.number} ${run.name}</h1><${Empty} title="This run was deleted">
       Nothing of it is left on the server. <${Link} href="/projects/${encodeURIComponent(run.project)}">To the runs of ${run.project}<//>.<//>`;
   }
-  const current = TABS.some(([id]) => id === query.tab) ? query.tab : "overview";
   const base = `/runs/${encodeURIComponent(params.id)}`;
   const tabs = TABS.map(([id, label]) => ({
     id, label, href: id === "overview" ? base : `${base}?tab=${id}`,
@@ -51,7 +51,7 @@ function Tab({ current, state, me, actions, query }) {
   const { run } = state;
   switch (current) {
     case "charts":
-      return html`<${Later} module="charts" name="Charts" run=${run} query=${query} />`;
+      return html`<${Later} module="charts" name="Charts" run=${run} query=${query} series=${state.series} />`;
     case "logs":
       return html`<${Later} module="logs" name="Logs" run=${run} query=${query} />`;
     case "events":
@@ -66,7 +66,7 @@ function Tab({ current, state, me, actions, query }) {
 }
 
 /** Charts and logs are large, and most visits do not look at them. */
-function Later({ module, name, run, query }) {
+function Later({ module, name, ...props }) {
   const [loaded, setLoaded] = useState(null);
   const [failed, setFailed] = useState(null);
   useEffect(() => {
@@ -79,5 +79,5 @@ function Later({ module, name, run, query }) {
     return () => { gone = true; };
   }, [module]);
   if (failed) return html`<${ProblemBox} problem=${failed} />`;
-  return loaded ? html`<${loaded} run=${run} query=${query} />` : html`<${Spinner} label="Loading" />`;
+  return loaded ? html`<${loaded} ...${props} />` : html`<${Spinner} label="Loading" />`;
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../lib.js";
 import { clock, credits } from "../format.js";
 import { Link } from "../route.js";
 import { StatusMark } from "../ui/index.js";
-import { STOP_WORDS, allAttempts, count, lastRequest, moment } from "./words.js";
+import { allAttempts, count, lastRequest, moment, stopWords } from "./words.js";
 
 const LINES = 12;
 const TITLES = { completed: "Completed", failed: "Failed", killed: "Killed", waiting: "Waiting" };
@@ -28,9 +28,9 @@ function decisive(run, attempts) {
 }
 
 function headline(run, culprit) {
-  if (run.status === "completed") return run.ended_at ? ` at ${moment(run.ended_at)}` : "";
-  const said = run.reason ?? culprit?.text;
-  return said ? `: ${said}` : "";
+  const step = culprit?.kind === "train" && culprit.last_step ? ` at step ${count(culprit.last_step)}` : "";
+  if (run.status === "completed") return "";
+  return `${step}${run.phases.length > 1 && culprit ? ` of ${culprit.phase}` : ""}`;
 }
 
 function rows(run, attempt, events) {
@@ -40,12 +40,14 @@ function rows(run, attempt, events) {
   if (run.status === "completed") {
     for (const phase of run.phases.filter((one) => one.stop_reasons.length > 0)) {
       const first = phase.stop_reasons.find((reason) => reason.decisive) ?? phase.stop_reasons[0];
-      found.push([phase.name, `${STOP_WORDS[first.reason] ?? first.reason}${first.text && first.text !== STOP_WORDS[first.reason] ? `: ${first.text}` : ""}`]);
+      const { word, text } = stopWords(first);
+      found.push([phase.name, `${word}${text ? `: ${text}` : ""}`]);
     }
-    return found.length > 0 ? found : [["result", "every phase has come to its end"]];
+    if (found.length === 0) found.push(["result", "every phase has come to its end"]);
+    return [...found, ["ended", html`<time datetime=${run.ended_at}>${moment(run.ended_at)}</time>`]];
   }
   if (attempt) {
-    if (attempt.text && attempt.text !== run.reason) found.push(["what ended it", attempt.text]);
+    found.push(["what ended it", attempt.text ?? run.reason ?? "nobody knows"]);
     const code = attempt.exit_code;
     if (attempt.signal) found.push(["signal", html`<code>${attempt.signal}</code>`]);
     if (code !== null && code !== undefined) found.push(["exit code", html`<code>${code}</code>`]);
@@ -54,7 +56,8 @@ function rows(run, attempt, events) {
   }
   if (run.ended_at) found.push(["ended", html`<time datetime=${run.ended_at}>${moment(run.ended_at)}</time>`]);
   if (run.status === "killed") {
-    found.push(["kept", "progress, charts, logs, configuration; its checkpoints are no result, and a new run can continue from them"]);
+    const discarded = who?.kind === "cancel_requested";
+    found.push(["kept", discarded ? "progress, charts, logs and configuration; its checkpoints were discarded" : "progress, charts, logs, configuration; its checkpoints are no result, and a new run can continue from them"]);
     if (run.credits.saved !== null && run.credits.saved !== undefined) found.push(["credits", `${credits(run.credits.used)} used, ${credits(run.credits.saved)} saved`]);
   }
   if (run.status === "waiting") found.push(["next", "it holds no slots and costs nothing; Resume brings it back into the queue"]);

@@ -27,7 +27,7 @@ export function Header({ run, told, me, actions }) {
 /** The reason in words, the place in the queue, and where the run comes from. */
 function Why({ run }) {
   const lines = [];
-  if (run.reason && run.status !== "completed") lines.push(html`<span class="run-reason">${run.reason}</span>`);
+  if (run.reason && run.status !== "completed") lines.push(html`<span class="head-reason">${run.reason}</span>`);
   if (run.queue) lines.push(html`<span>${place(run.queue.position)} in the queue; waits for ${run.queue.waits_for}</span>`);
   if (run.parent) lines.push(html`<${Lineage} parent=${run.parent} />`);
   lines.push(html`<span>started by <strong>${run.created_by || "somebody"}</strong>, <time datetime=${run.created_at}
@@ -54,14 +54,13 @@ function Figures({ run, told }) {
     <div><dt>Completion</dt><dd class="figure-bar">
       <span class="figure">${fraction === null || fraction === undefined ? "–" : percent(fraction)}</span>
       <${Bar} value=${fraction} label="Completion of ${run.phase ?? "the run"}" tone=${toneOf(run)} />
-      <span class="figure-note">${several ? `of ${run.phase ?? "its phases"}, ${done} of ${run.phases.length} phases done`
+      <span class="figure-note">${several ? `${run.phase && run.status !== "completed" ? `of ${run.phase}, ` : ""}${done} of ${run.phases.length} phases done`
         : run.progress.total ? `step ${count(run.progress.step)} of ${count(run.progress.total)}` : ""}</span>
     </dd></div>
     <div><dt>Elapsed</dt><dd><span class="figure"><${Ticking} seconds=${run.elapsed_s} since=${told} going=${going} /></span
       >${run.started_at && html`<span class="figure-note">since <time datetime=${run.started_at}
       >${moment(run.started_at)}</time></span>`}</dd></div>
-    <div><dt>Time left</dt><dd><span class="figure">${run.eta_s === null || run.eta_s === undefined ? "–"
-      : `about ${length(run.eta_s)}`}</span><span class="figure-note">${leftNote(run)}</span></dd></div>
+    <div><dt>Time left</dt><dd><span class="figure">${leftOf(run)}</span><span class="figure-note">${leftNote(run)}</span></dd></div>
     <div><dt>Credits</dt><dd><span class="figure"><${Spent} run=${run} told=${told} /></span>
       <span class="figure-note">${run.credits.saved !== null && run.credits.saved !== undefined
         ? `used, ${credits(run.credits.saved)} saved`
@@ -74,9 +73,17 @@ function toneOf(run) {
   return { failed: "failed", killed: "killed", completed: "completed", waiting: "waiting" }[run.status] ?? "accent";
 }
 
+const isStopping = (run) => run.requested !== null
+  || run.phases.some((phase) => phase.name === run.phase && phase.status === "running" && (phase.stop_requested || phase.ladder));
+
+function leftOf(run) {
+  return run.eta_s === null || run.eta_s === undefined || isStopping(run) ? "–" : `about ${length(run.eta_s)}`;
+}
+
 function leftNote(run) {
   if (["completed", "failed", "killed"].includes(run.status)) return "it has ended";
   if (run.status === "waiting") return "it waits";
+  if (isStopping(run)) return "it is being ended";
   if (run.eta_s === null || run.eta_s === undefined) return "not known yet";
   return run.phases.length > 1 ? `of ${run.phase}` : "by its own pace";
 }

@@ -13,6 +13,7 @@ export function begin(id) {
     timeline: {},  // phase name -> its marks and stages
     events: [],  // in their order, without a gap from the first one here to now
     older: false,  // the server has earlier ones
+    series: null,  // the newest message about series, for the charts
     deleted: false,
     problem: null,
   };
@@ -38,6 +39,8 @@ export function reduce(state, action) {
       return withRun(state, action);
     case "progress":
       return state.run ? { ...state, run: withProgress(state.run, action.said) } : state;
+    case "series":
+      return { ...state, series: action.said };
     case "event":
       return withEvent(state, action.event);
     case "older":

@@ -12,8 +12,9 @@ const RETELLS = new Set([  // events after which the timeline has something new
   "phase_pending", "run_queued",
 ]);
 
-/** `{run, timeline, events, …}` of reduce.js, with `loadOlder()` and `took(run)` for answers of our own requests. */
-export function useRun(id) {
+/** `{run, timeline, events, …}` of reduce.js, with `loadOlder()`, and `took(run)` for answers of our own requests.
+ * `more`: topics that the tab needs beside those of the page. */
+export function useRun(id, more = []) {
   const [state, dispatch] = useReducer(reduce, id, begin);
   const path = `/runs/${encodeURIComponent(id)}`;
 
@@ -67,7 +68,7 @@ export function useRun(id) {
     }, GATHER);
   };
   useStream(state.from === null ? null : `${path}/stream`,
-    { topics: "run,progress,events", last_event_id: state.from ?? undefined },
+    { topics: ["run", "progress", "events", ...more].join(","), last_event_id: state.from ?? undefined },
     {
       run: (run) => gather({ kind: "run", run, now: performance.now() }),
       progress: (said) => gather({ kind: "progress", said, now: performance.now() }),
@@ -75,6 +76,7 @@ export function useRun(id) {
         gather({ kind: "event", event });
         if (RETELLS.has(event.kind)) timeline();
       },
+      series: (said) => dispatch({ kind: "series", said }),
       end: () => {
         look();
         timeline();

@@ -35,7 +35,7 @@ function Params({ phase, run, may, actions, names }) {
         <td class=${changed ? "is-changed" : ""}>${value(param.value)}</td><td>${value(param.default)}</td>
         <td>${range(param)}</td>
         <td>${may && html`<${Button} kind="quiet" aria-label="Change ${name}"
-          onClick=${() => actions.openAction("set", [run], { phase: phase.name, param: name })}><${Icon} name="edit" />Change<//>`}</td></tr>`;
+          onClick=${() => actions.openAction("set", [run], { phase: phase.name, param: name })}><${Icon} name="edit" /><span class="button-word">Change</span><//>`}</td></tr>`;
     })}</tbody></table></div>`;
 }
 

@@ -8,7 +8,7 @@ import { Ladder } from "./ladder.js";
 import { BatchMonitor, StepMonitor } from "./monitor.js";
 import { Stages } from "./stages.js";
 import { Steering } from "./steering.js";
-import { STOP_WORDS, count, isActive, plural } from "./words.js";
+import { count, isActive, plural, stopWords } from "./words.js";
 
 export function Track({ run, told, timeline, me, actions }) {
   return html`<section class="track-box" aria-labelledby="track-title">
@@ -29,7 +29,7 @@ function Station({ phase, run, told, marks, me, actions }) {
     <article class="station-card" aria-label="Phase ${phase.name}">
       <div class="station-head">
         <h3>${phase.name}</h3>
-        <span class="chip">${phase.kind}</span>
+        <span class="kind-tag">${phase.kind}</span>
         <${Status} status=${status} />
         <${FastForward} phase=${phase} run=${run} me=${me} actions=${actions} />
       </div>
@@ -63,8 +63,8 @@ function facts(phase, run, told, going) {
   if (phase.attempts.length > 0) {
     found.push(html`<span class="fact-time"><${Icon} name="clock" size=${13} /><${Ticking} seconds=${phase.elapsed_s} since=${told} going=${going} /></span>`);
     if (phase.kind === "train" && (phase.progress.batches || phase.epoch)) {
-      found.push(`epoch ${count(phase.epoch)}${phase.progress.total && phase.progress.batches
-        ? ` of ${count(Math.ceil(phase.progress.total / phase.progress.batches))}` : ""}`);
+      const all = phase.progress.total && phase.progress.batches ? Math.ceil(phase.progress.total / phase.progress.batches) : null;
+      found.push(all ? `${count(phase.epoch)} of ${plural(all, "epoch")}` : plural(phase.epoch, "epoch"));
     }
     if (going && phase.progress.stage && phase.progress.stage !== "training") found.push(phase.progress.stage);
     if (phase.attempts.length > 1) found.push(plural(phase.attempts.length, "attempt"));
@@ -77,7 +77,7 @@ function facts(phase, run, told, going) {
 
 function Notices({ phase, run }) {
   const left = useCountdown(phase.retry_at);
-  const ended = !["pending", "running"].includes(phase.status);
+  const told = phase.reason && run.reason?.includes(phase.reason);  // in the head of the page
   const pausing = run.requested !== null;  // then the page's alert shows the ladder
   return html`
     ${phase.stop_requested && phase.status === "pending" && html`<p class="notice is-stop"><${Icon} name="next" />
@@ -88,7 +88,7 @@ function Notices({ phase, run }) {
     ${!phase.stop_requested && !pausing && phase.ladder && html`<div class="notice is-stop"><${Icon} name="clock" /><div>
       <p>Ending by its own limit.</p><${Ladder} ladder=${phase.ladder} /></div></div>`}
     ${left !== null && left > 0 && html`<p class="notice"><${Icon} name="redo" />next try in ${length(Math.ceil(left))}</p>`}
-    ${phase.reason && (ended ? phase.status !== "completed" : true) && html`<p class="station-reason">${phase.reason}</p>`}`;
+    ${phase.reason && phase.status !== "completed" && !told && html`<p class="station-reason">${phase.reason}</p>`}`;
 }
 
 /** Several may hold at once; the decisive one comes first and says so. */
@@ -98,9 +98,9 @@ function Reasons({ phase }) {
   const sorted = [...phase.stop_reasons].sort((one, other) => Number(other.decisive) - Number(one.decisive));
   return html`<div class="reasons"><p class="small muted">${ended ? "Training ended:" : "Reasons so far:"}</p>
     <ul>${sorted.map((reason, at) => html`<li key=${at} class="reason ${reason.decisive ? "is-decisive" : ""}">
-      <strong>${STOP_WORDS[reason.reason] ?? reason.reason}</strong>
-      ${reason.text && reason.text !== STOP_WORDS[reason.reason] && html`<span>${reason.text}</span>`}
-      ${reason.decisive && sorted.length > 1 && html`<em class="chip is-decisive">decisive</em>`}
+      <strong>${stopWords(reason).word}</strong>
+      ${stopWords(reason).text && html`<span>${stopWords(reason).text}</span>`}
+      ${reason.decisive && sorted.length > 1 && html`<em class="kind-tag is-decisive">decisive</em>`}
     </li>`)}</ul></div>`;
 }
 

@@ -24,8 +24,15 @@ export const STOP_WORDS = {
   manually_stopped: "manually stopped", early_stopped: "early stopped",
   privacy_budget_exhausted: "privacy budget exhausted", threshold_reached: "threshold reached",
   time_limit: "time limit", budget_exhausted: "budget exhausted", deadline: "deadline",
-  non_finite_metric: "non-finite metric", custom: "custom", all_steps_done: "all steps done", unknown: "unknown",
+  non_finite_metric: "non-finite metric", custom: "custom rule", all_steps_done: "finished", unknown: "unknown",
 };
+
+/** A stop reason's own words, and the general one where they do not contain it. */
+export function stopWords(reason) {
+  const word = STOP_WORDS[reason.reason] ?? reason.reason;
+  const text = reason.text && reason.text !== word ? reason.text : null;
+  return { word, text };
+}
 
 /** 42 ms, 1.4s: a start is quick, and its stages are told apart by tenths. */
 export function brief(seconds) {

@@ -1,0 +1,190 @@
+"""The run page in a real browser, with real training behind it."""
+
+import json
+import re
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import whistlestop.testing.programs
+from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
+
+Pages = Callable[..., Page]
+Check = Callable[[Page, str], None]
+PROGRAMS = Path(whistlestop.testing.programs.__file__).parent
+SOON = 20_000
+MARKUP = "<img src=x onerror=window.hacked=1><b>bold</b>"
+NASTY = f"""
+import whistlestop
+MARKUP = {MARKUP!r}
+with whistlestop.run(stop_when=[whistlestop.when(lambda moment: moment.step >= 20, MARKUP)]) as run:
+    for step in run.steps(total=1000, per_epoch=10):
+        run.param(MARKUP, MARKUP)
+        run.log(loss=1.0)
+        if int(step) % 5 == 4:
+            with run.evaluating():
+                pass
+raise RuntimeError(MARKUP)
+"""
+
+
+def loop(name: str, *, steps: int = 1_000_000, pace: float = 0.01, **more: Any) -> dict[str, Any]:
+    env = {"STEPS": str(steps), "PACE": str(pace)}
+    return {"name": name, "command": [sys.executable, "loop.py"], "env": env, **more}
+
+
+def shown(page: Page, text: str | re.Pattern[str]) -> None:
+    expect(page.locator("main")).to_contain_text(text, timeout=SOON)
+
+
+def station(page: Page, phase: str) -> Locator:
+    return page.locator(f'.station[data-phase="{phase}"]')
+
+
+def confirm(page: Page, word: str) -> None:
+    page.locator("dialog .dialog-foot").get_by_role("button", name=word, exact=True).click(timeout=SOON)
+    expect(page.locator("dialog")).to_have_count(0, timeout=SOON)
+
+
+def step_of(page: Page, phase: str) -> int:
+    return int(station(page, phase).locator("[data-monitor=steps] strong").inner_text().replace(",", ""))
+
+
+def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
+    web_server: ServerProcess, page_of: Pages, check_page: Check
+) -> None:
+    run = web_server.submit(
+        loop("first"),
+        loop("second"),
+        {"name": "last", "kind": "task", "command": "true"},
+        directory=PROGRAMS,
+        name="line",
+    )
+    page = page_of(web_server)
+    page.goto(f"/runs/{run.id}")
+    before = until(lambda: station(page, "first").locator("[data-monitor=steps]").count() and step_of(page, "first"))
+    page.evaluate("window.loadedOnce = true")
+    until(lambda: step_of(page, "first") > before + 20, what="steps to move")
+    batches = station(page, "first").locator("[data-monitor=batches]")
+    expect(batches).to_contain_text(re.compile(r"E\d+\s*\d+/100"))
+    assert "Step" in (station(page, "first").locator("svg[role=img]").first.get_attribute("aria-label") or "")
+    expect(station(page, "last").get_by_role("button", name=re.compile("Stop"))).to_have_count(0)  # a task has none
+    check_page(page, "run-running")
+
+    page.get_by_role("button", name="Stop second as soon as it begins").click()
+    confirm(page, "Stop second")
+    expect(station(page, "second")).to_contain_text("will stop as soon as it begins", timeout=SOON)
+    page.get_by_role("button", name="Stop first now and keep its result").click()
+    confirm(page, "Stop first")
+    expect(page.locator(".run-title .status")).to_have_text("completed", timeout=3 * SOON)
+    for phase in ("first", "second"):
+        expect(station(page, phase)).to_contain_text("manually stopped")
+        expect(station(page, phase)).to_contain_text("by local")
+    assert page.evaluate("window.loadedOnce") is True  # all that without a reload
+
+
+def test_pause_resume_and_a_note_from_the_page(web_server: ServerProcess, page_of: Pages) -> None:
+    run = web_server.submit(loop("train"), directory=PROGRAMS, name="pausing")
+    page = page_of(web_server)
+    page.goto(f"/runs/{run.id}")
+    until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+    page.get_by_role("button", name="Pause", exact=True).click()
+    confirm(page, "Pause")
+    status = page.locator(".run-title .status")
+    expect(status).to_have_text("waiting", timeout=SOON)
+    expect(page.locator(".ending")).to_contain_text("local, asked at")
+    stood = step_of(page, "train")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    confirm(page, "Resume")
+    expect(status).to_have_text("running", timeout=SOON)
+    until(lambda: step_of(page, "train") > stood, what="steps after the resume")
+
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("textbox", name="Note", exact=True).fill("tried a warm start\nsecond line")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".note-text")).to_have_text("tried a warm start\nsecond line")
+    with web_server.client() as client:
+        assert client.run(run.id).note == "tried a warm start\nsecond line"
+        client.kill(run.id)
+
+
+def test_a_killed_run_says_who_what_and_the_last_lines(
+    web_server: ServerProcess, page_of: Pages, check_page: Check
+) -> None:
+    run = web_server.submit(loop("train", env={"PACE": "0.01", "HOSTILE": ""}), directory=PROGRAMS, name="doomed")
+    page = page_of(web_server)
+    page.goto(f"/runs/{run.id}")
+    until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_label("Note (optional)").fill("diverged")
+    confirm(page, "Confirm")
+    expect(page.locator(".run-title .status")).to_have_text("killed", timeout=SOON)
+    ending = page.locator(".ending")
+    for words in ("Killed at step", "local, asked at", "diverged", "killed on request", "saved"):
+        expect(ending).to_contain_text(words)
+    expect(ending.locator(".tail")).to_contain_text("proven gone")
+    expect(page.get_by_role("button", name="Kill", exact=True)).to_have_count(0)
+    check_page(page, "run-killed")
+    page.get_by_role("link", name="All logs of attempt 1").click()
+    expect(page).to_have_url(re.compile(r"tab=logs&attempt=1"))
+
+    with web_server.client() as client:
+        client.delete(run.id)
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    shown(page, "This run was deleted")
+
+
+def test_what_comes_from_outside_stays_text(
+    web_server: ServerProcess, page_of: Pages, check_page: Check, tmp_path: Path
+) -> None:
+    (tmp_path / "nasty.py").write_text(NASTY)
+    phase = {"name": "train", "command": [sys.executable, "nasty.py"]}
+    run = web_server.submit(phase, directory=tmp_path, name="nasty")
+    web_server.wait(run.id, "failed", "completed")
+    with web_server.client() as client:
+        client.note(run.id, MARKUP)
+    # No request gets such a name past the server; what an older one may have stored has to stay text, too.
+    with sqlite3.connect(web_server.data / "whistlestop.db", timeout=20) as database:
+        database.execute("UPDATE runs SET name = ? WHERE id = ?", (MARKUP, run.id))
+        database.execute("UPDATE events SET text = ? WHERE run_id = ? AND kind = 'submitted'", (MARKUP, run.id))
+        database.execute(
+            "UPDATE phases SET stop_reasons = ? WHERE run_id = ?",
+            (json.dumps([{"reason": "custom", "decisive": True, "text": MARKUP}]), run.id),
+        )
+    page = page_of(web_server)
+    for tab in ("overview", "events", "attempts", "configuration"):
+        page.goto(f"/runs/{run.id}?tab={tab}")
+        expect(page.locator("h1")).to_contain_text(MARKUP, timeout=SOON)
+        if tab == "overview":
+            for place in (".note-text", ".ending", ".reasons", ".params"):
+                expect(page.locator(place)).to_contain_text(MARKUP)
+        if tab == "events":
+            expect(page.locator(".event-table")).to_contain_text(MARKUP)
+        assert page.locator("main img").count() == 0
+        assert page.evaluate("window.hacked") is None
+        check_page(page, f"run-{tab}")
+
+
+def test_a_viewer_sees_everything_and_has_no_buttons(web_server: ServerProcess, page_of: Pages) -> None:
+    run = web_server.submit(loop("train"), directory=PROGRAMS, name="watched")
+    with web_server.client() as client:
+        token = client.create_token("guest", "viewer").token
+        page = page_of(web_server, token)
+        page.goto(f"/runs/{run.id}")
+        until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+        for name in ("Pause", "Kill", "Stop train now and keep its result", "Add"):
+            assert page.get_by_role("button", name=name, exact=True).count() == 0
+        client.kill(run.id)
+
+
+@pytest.mark.parametrize("path", ["/runs/nonsense", "/runs/999999"])
+def test_a_run_that_is_not_there_says_so(web_server: ServerProcess, page_of: Pages, path: str) -> None:
+    page = page_of(web_server)
+    page.goto(path)
+    expect(page.locator("h1")).to_have_text("No such run")
