@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from whistlestop.client.pages import joined
 from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import Query, Transport, quoted
 from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable, WhistleError
@@ -24,6 +25,7 @@ Verb = Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
 UPLOAD_TIMEOUT = 600.0
 _ITEMS = TypeAdapter(list[dict[str, Any]])
 TOPICS = ("run", "events", "logs", "progress", "metrics")
+POINTS_AT_ONCE = 1_000_000  # of metrics in one answer
 
 
 class Client:
@@ -217,10 +219,19 @@ class Client:
     # --- what a run says ---------------------------------------------------------------------------------------
 
     def events(
-        self, run: str, *, after: int = 0, limit: int | None = None, scope: str | None = None
+        self,
+        run: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        scope: str | None = None,
+        before: int | None = None,
+        newest: bool = False,
+        search: str | None = None,
     ) -> list[api.EventView]:
-        query = {"after": after, "limit": limit, "scope": scope}
-        return self._list(api.EventView, f"/runs/{quoted(run)}/events", query)
+        """In their order. `newest`: the last `limit` of them; `before`: the last ones before this seq."""
+        query = {"after": after, "limit": limit, "scope": scope, "before": before, "search": search}
+        return self._list(api.EventView, f"/runs/{quoted(run)}/events", {**query, "newest": newest or None})
 
     def logs(
         self,
@@ -240,8 +251,13 @@ class Client:
     def metrics(
         self, run: str, names: Sequence[str] = (), *, phase: str | None = None, after: str | None = None
     ) -> api.MetricsView:
-        query = {"name": list(names), "phase": phase, "after": after}
-        return self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query)
+        """Every point. A long run comes in several answers, which are joined here: `charts` is quicker to look at."""
+        query: dict[str, Any] = {"name": list(names), "phase": phase, "after": after, "limit": POINTS_AT_ONCE}
+        pages = [self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query)]
+        while pages[-1].more:
+            query["after"] = pages[-1].cursor
+            pages.append(self._get(api.MetricsView, f"/runs/{quoted(run)}/metrics", query))
+        return joined(pages)
 
     def series(self, run: str) -> "SeriesList":
         """What a run has logged: names and last values, without the points."""
@@ -304,7 +320,11 @@ class Client:
             on_state=on_state,
         )
 
-    def stream_all(
+    def stream_all(self, *, last_id: str | None = None, give_up_after: float = 300.0) -> Iterator[Message]:
+        """Every run that changes."""
+        return follow(self._transport, "/stream", last_id=last_id, give_up_after=give_up_after)
+
+    def stream_rows(
         self,
         *,
         last_id: str | None = None,
@@ -312,10 +332,10 @@ class Client:
         stopped: Callable[[], bool] = lambda: False,
         on_state: Callable[[bool], None] = lambda stands: None,
     ) -> Iterator[Message]:
-        """Every run that changes."""
+        """For lists: `run` (it changed), `gone` (it was deleted) and `progress`. `last_id` is the cursor of a page."""
         return follow(
             self._transport,
-            "/stream",
+            "/stream/rows",
             last_id=last_id,
             give_up_after=give_up_after,
             stopped=stopped,

@@ -195,6 +195,7 @@ class RunView(Shape):
     code: CodeView = CodeView()
     phases: list[PhaseView] = []
     spec: str | None = None  # the exact YAML it runs with; only in the single-run answer
+    environment: dict[str, list[str]] = {}  # names of variables by phase, "" = as at submit; with the spec
 
 
 class RunPage(Shape):
@@ -244,7 +245,8 @@ class SeriesView(Shape):
 
 class MetricsView(Shape):
     series: list[SeriesView]
-    cursor: str
+    cursor: str  # pass as `after` to get what comes next
+    more: bool = False  # the limit was reached: there is more right now
 
 
 class CheckpointView(Shape):

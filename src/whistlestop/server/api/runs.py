@@ -196,10 +196,11 @@ def read_metrics(
     name: Annotated[list[str], Query(max_length=1000)] = [],  # noqa: B006
     phase: Annotated[str | None, Query(max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000_000, description="points")] = history.MOST_POINTS,
 ) -> api.MetricsView:
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
-        return history.metrics_view(connection, row.id, wanted=name, phase=phase, after=after)
+        return history.metrics_view(connection, row.id, wanted=name, phase=phase, after=after, limit=limit)
 
 
 @router.get("/runs/{run}/checkpoints")

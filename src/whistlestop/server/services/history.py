@@ -21,6 +21,7 @@ Cursor = dict[int, int]  # attempt number -> lines or records seen
 _LEVEL = re.compile(r"\b(TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
 _FAULT = re.compile(r"^(Traceback |\w*(Error|Exception)\b)")
 MOST_SCANNED = 50_000  # lines looked at for one answer: a search must not hold the others up
+MOST_POINTS = 100_000  # in one answer, unless more are asked for
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -88,36 +89,43 @@ def metrics_view(
     wanted: Sequence[str] = (),
     phase: str | None = None,
     after: str | None = None,
+    limit: int = MOST_POINTS,
 ) -> MetricsView:
     """One value per phase, name and step: an attempt that resumed at step s replaces what earlier ones logged from s
-    on. With `after`, only what came since, unjudged."""
+    on, be it in this answer or in a later page. With `after`, only what came since."""
     cursor = parse_cursor(after)
     series: dict[tuple[str, str], list[metrics.Points]] = {}
+    more = False
     for row, name_of_phase in _attempts(connection, run_id, phase, None):
         seen = cursor.get(row.number, 0)
-        found = dict(metrics.read(connection, row.id, wanted=wanted, after=seen))
         if row.up and not seen:
             for (owner, _), parts in series.items():
                 if owner == name_of_phase:
                     parts[:] = [part.before_step(row.resumed_from or 0) for part in parts]
+        more = more or limit <= 0
+        if more:
+            continue
+        found, last = metrics.page(connection, row.id, wanted=wanted, after=seen, limit=limit)
         for name, points in found.items():
             series.setdefault((name_of_phase, name), []).append(points)
             cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]) if len(points) else 0)
+            limit -= len(points)
+        more = last is not None
     views = [series_view(owner, name, metrics.join(parts)) for (owner, name), parts in sorted(series.items())]
-    return MetricsView(series=[view for view in views if view.points], cursor=format_cursor(cursor))
+    return MetricsView(series=[view for view in views if view.points], cursor=format_cursor(cursor), more=more)
 
 
 def fresh_points(connection: sa.Connection, run_id: str, cursor: Cursor) -> Iterator[tuple[Row, str, list[SeriesView]]]:
-    """What came since the cursor, attempt by attempt; the cursor is moved on."""
+    """What came since the cursor, attempt by attempt and page by page; the cursor is moved on."""
     for row, name in _attempts(connection, run_id, None, None):
-        seen = cursor.get(row.number, 0)
-        found = []
-        for series, points in metrics.read(connection, row.id, after=seen):
-            if len(points):
-                found.append(series_view(name, series, points))
-                cursor[row.number] = max(cursor.get(row.number, 0), int(points.record[-1]))
-        if found:
-            yield row, name, found
+        last: int | None = 0
+        while last is not None:
+            seen = cursor.get(row.number, 0)
+            pages, last = metrics.page(connection, row.id, after=seen, limit=MOST_POINTS)
+            found = [series_view(name, series, points) for series, points in pages.items() if len(points)]
+            cursor[row.number] = max([seen, *(int(points.record[-1]) for points in pages.values() if len(points))])
+            if found:
+                yield row, name, found
 
 
 def series_view(phase: str, name: str, points: metrics.Points) -> SeriesView:

@@ -73,12 +73,9 @@ class Reader:
             for series, record in wanted
             if (series.id, record) not in self._chunks
         }
-        keys = list(missing)
-        columns = sa.tuple_(metric_chunks.c.attempt_id, metric_chunks.c.name, metric_chunks.c.first_record)
-        for start in range(0, len(keys), rollups.MOST_KEYS):
-            query = sa.select(
-                metric_chunks.c.attempt_id, metric_chunks.c.name, metric_chunks.c.first_record, metric_chunks.c.data
-            ).where(columns.in_(keys[start : start + rollups.MOST_KEYS]))
+        table = metric_chunks.c
+        for which in rollups.among(table.attempt_id, table.name, table.first_record, keys=missing):
+            query = sa.select(table.attempt_id, table.name, table.first_record, table.data).where(which)
             for row in self._connection.execute(query):
                 points = metrics.unpack(row.data)
                 made = buckets.of_points(points.step, points.time, points.value)

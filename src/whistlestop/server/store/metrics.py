@@ -34,6 +34,10 @@ class Points:
         start = int(np.searchsorted(self.record, record, side="right"))
         return Points(self.record[start:], self.step[start:], self.time[start:], self.value[start:])
 
+    def until(self, record: int) -> "Points":
+        end = int(np.searchsorted(self.record, record, side="right"))
+        return Points(self.record[:end], self.step[:end], self.time[:end], self.value[:end])
+
     def before_step(self, step: int) -> "Points":
         kept = self.step < step
         return Points(self.record[kept], self.step[kept], self.time[kept], self.value[kept])
@@ -96,16 +100,54 @@ def read(
     connection: sa.Connection, attempt_id: str, *, wanted: Collection[str] = (), after: int = 0
 ) -> Iterator[tuple[str, Points]]:
     """Series by name, points whose record is after `after`."""
-    query = sa.select(metric_chunks.c.name, metric_chunks.c.data).where(
-        metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.last_record > after
-    )
-    if wanted:
-        query = query.where(metric_chunks.c.name.in_(wanted))
-    series: dict[str, list[Points]] = {}
+    yield from _read(connection, _newer(attempt_id, wanted, after), after).items()
+
+
+def page(
+    connection: sa.Connection, attempt_id: str, *, wanted: Collection[str] = (), after: int = 0, limit: int
+) -> tuple[dict[str, Points], int | None]:
+    """As `read`, but about `limit` points at most; then also the last record that is in it, else None.
+
+    Records are never cut: one that has more values than `limit` comes whole.
+    """
+    newer = _newer(attempt_id, wanted, after)
+    horizon = _horizon(connection, newer, limit)
+    if horizon is not None:
+        newer = sa.and_(newer, metric_chunks.c.first_record <= horizon)
+    found = _read(connection, newer, after)
+    records = np.sort(np.concatenate([points.record for points in found.values()] or [EMPTY.record]))
+    if horizon is None and len(records) <= limit:
+        return found, None
+    last = int(records[min(limit, len(records)) - 1])
+    if len(records) > limit and records[limit] == last > records[0]:
+        last = int(records[np.searchsorted(records, last) - 1])  # not all of this one fits in
+    last = last if horizon is None else min(last, horizon)
+    return {name: points.until(last) for name, points in found.items()}, last
+
+
+def _newer(attempt_id: str, wanted: Collection[str], after: int) -> sa.ColumnElement[bool]:
+    newer = sa.and_(metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.last_record > after)
+    return sa.and_(newer, metric_chunks.c.name.in_(wanted)) if wanted else newer
+
+
+def _horizon(connection: sa.Connection, newer: sa.ColumnElement[bool], limit: int) -> int | None:
+    """The record up to which chunks with so many points end. None: there are not so many."""
+    query = sa.select(metric_chunks.c.last_record, metric_chunks.c.points).where(newer)
+    points = 0
+    with connection.execute(query.order_by(metric_chunks.c.last_record)) as rows:
+        for row in rows:
+            points += row.points
+            if points > limit:
+                return int(row.last_record)
+    return None
+
+
+def _read(connection: sa.Connection, which: sa.ColumnElement[bool], after: int) -> dict[str, Points]:
+    query = sa.select(metric_chunks.c.name, metric_chunks.c.data).where(which)
+    found: dict[str, list[Points]] = {}
     for row in connection.execute(query.order_by(metric_chunks.c.name, metric_chunks.c.first_record)):
-        series.setdefault(row.name, []).append(unpack(row.data).after(after))
-    for name, parts in series.items():
-        yield name, join(parts)
+        found.setdefault(row.name, []).append(unpack(row.data).after(after))
+    return {name: join(parts) for name, parts in found.items()}
 
 
 def shapes(connection: sa.Connection, attempt_id: str, stream: str) -> dict[int, list[str]]:

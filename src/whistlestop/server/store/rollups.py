@@ -1,7 +1,7 @@
 """The pyramid over a series: a bucket of level k sums up 16 ** k points, a row holds 256 buckets. Only full chunks and
 full buckets are in it, so a row changes only by growing, and a new point costs the same however many there are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ FACTOR = 16
 ROW = 256  # buckets
 CHUNK = 4096  # points: a row of level 1
 WHOLE = 3  # the level at which a chunk is one bucket
-MOST_KEYS = 5_000  # in one question: SQLite takes 32,766 values
+MOST_TERMS = 100  # in one condition: SQLite takes a thousand
 
 
 class Key(NamedTuple):
@@ -55,23 +55,31 @@ def grow(connection: sa.Connection, grown: Sequence[Grown]) -> None:
         connection.execute(metric_rollups.insert(), rows)
 
 
-def read(connection: sa.Connection, keys: Sequence[Key]) -> dict[Key, Stored]:
+def read(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Stored]:
     found: dict[Key, Stored] = {}
-    for start in range(0, len(keys), MOST_KEYS):
-        query = sa.select(metric_rollups).where(_among(keys[start : start + MOST_KEYS]))
-        for row in connection.execute(query):
+    for which in among(metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number, keys=keys):
+        for row in connection.execute(sa.select(metric_rollups).where(which)):
             found[Key(row.series_id, row.level, row.number)] = Stored(row.first_record, buckets.unpack(row.data))
     return found
 
 
-def drop(connection: sa.Connection, keys: Sequence[Key]) -> None:
-    for start in range(0, len(keys), MOST_KEYS):
-        connection.execute(metric_rollups.delete().where(_among(keys[start : start + MOST_KEYS])))
+def drop(connection: sa.Connection, keys: Iterable[Key]) -> None:
+    for which in among(metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number, keys=keys):
+        connection.execute(metric_rollups.delete().where(which))
 
 
-def _among(keys: Sequence[Key]) -> sa.ColumnElement[bool]:
-    columns = sa.tuple_(metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number)
-    return columns.in_([tuple(key) for key in keys])
+def among(*columns: sa.Column[Any], keys: Iterable[tuple[Any, Any, Any]]) -> Iterator[sa.ColumnElement[bool]]:
+    """The three columns of a primary key are one of these keys: as a few conditions, one for each statement.
+
+    Written out, because SQLite reads the whole table for `(a, b, c) IN (…)`.
+    """
+    first, second, third = columns
+    groups: dict[tuple[Any, Any], list[Any]] = {}
+    for one, two, three in keys:
+        groups.setdefault((one, two), []).append(three)
+    terms = [sa.and_(first == one, second == two, third.in_(threes)) for (one, two), threes in groups.items()]
+    for start in range(0, len(terms), MOST_TERMS):
+        yield sa.or_(*terms[start : start + MOST_TERMS])
 
 
 def _levels(each: Grown) -> Iterator[tuple[int, int]]:
