@@ -14,6 +14,7 @@ from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunSt
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import changes
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, phases, runs
 from whistlestop.wire.api import (
     AttemptView,
@@ -208,7 +209,14 @@ def _run_view(
         code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
         phases=[_phase_view(context, run, row, by_phase[row.id], now) for row in rows],
         spec=run.spec if whole else None,
+        environment=_environment(run) if whole else {},
     )
+
+
+def _environment(run: Row) -> dict[str, list[str]]:
+    """Names only: values may be nobody's business."""
+    names = {phase.name: sorted(phase.env) for phase in spec_of(run.spec).phases}
+    return {"": sorted(run.env), **{name: found for name, found in names.items() if found}}
 
 
 def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: float) -> PhaseView:

@@ -219,6 +219,7 @@ events = sa.Table(
     sa.Column("attempt", sa.Integer),
     sa.Column("data", sa.JSON, nullable=False),
     sa.Index("ix_events_run_id_seq", "run_id", "seq"),
+    sa.Index("ix_events_run_id_kind_attempt_seq", "run_id", "kind", "attempt", "seq"),  # marks of a timeline
     sqlite_autoincrement=True,  # a number is never given twice, also after a delete
 )
 
