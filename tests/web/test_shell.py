@@ -341,6 +341,38 @@ def test_a_lost_server_shows_as_such_and_the_page_goes_on_when_it_is_back(
     assert page.evaluate("states").pop() == "live"
 
 
+def test_a_tab_that_nobody_sees_gives_its_connection_back_and_goes_on_where_it_was(
+    web_server: ServerProcess, page_of: Any
+) -> None:
+    page = page_of(web_server)
+    page.clock.install()
+    page.goto("/no/such/page")
+    page.locator("[data-connection=live]").wait_for()
+    look = """(hidden) => {
+        Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    in_page(
+        page,
+        """
+        const {follow} = await load("live.js");
+        window.seen = [];
+        follow("/stream", {on: {run: (run) => seen.push(run.name)}});
+        """,
+    )
+    web_server.submit({"name": "t", "kind": "task", "command": "true"}, name="seen")
+    page.wait_for_function("seen.includes('seen')")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/v1/stream")):
+        page.evaluate(look, True)
+        page.clock.fast_forward(31_000)
+    web_server.submit({"name": "t", "kind": "task", "command": "true"}, name="meanwhile")
+    web_server.wait("meanwhile")
+    assert page.evaluate("seen.includes('meanwhile')") is False
+    page.evaluate(look, False)
+    page.wait_for_function("seen.includes('meanwhile')")
+    assert page.locator("[data-connection=live]").count() == 1
+
+
 def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

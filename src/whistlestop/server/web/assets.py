@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -48,7 +49,13 @@ class Assets:
         return text.replace("{version}", self.version).replace("{links}", "\n".join(links))
 
 
-def find_assets(static: Path = STATIC) -> Assets:
+def find_assets() -> Assets:
+    """As they are on the disk, looked at once a second at most: a page asks for some fifty files at once."""
+    return _look(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _look(_second: int, static: Path = STATIC) -> Assets:
     found = {}
     for path in sorted(static.rglob("*")):
         if path.suffix in TYPES and path.is_file():

@@ -50,7 +50,7 @@ function Frame({ path, query, me }) {
       <${Sidebar} area=${found?.area} me=${me} />
       <div class="frame-right">
         <${Top} me=${me} />
-        <${Banner} />
+        <${Banner} me=${me} />
         <main id="main" class="main" tabindex="-1" ref=${main}>
           ${found
             ? html`<${Page} key=${`${found.module} ${path}`} module=${found.module} params=${found.params} query=${query} />`

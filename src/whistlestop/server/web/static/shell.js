@@ -1,5 +1,6 @@
 // Sidebar, top line, the banner of a lost connection, and the list of keyboard shortcuts.
-import { html, useEffect, useState } from "./lib.js";
+import { api } from "./api.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
 import { useConnection } from "./live.js";
 import { signOut } from "./me.js";
 import { Link, navigate } from "./route.js";
@@ -70,11 +71,27 @@ function useSettled(state, milliseconds) {
   return settled;
 }
 
-export function Banner() {
+export function Banner({ me }) {
   const lost = useConnection() === "lost";
-  return html`<div class="banner-place" role="status" aria-live="polite">${lost && html`<p class="banner">
+  const upgraded = useUpgraded(lost, me.version);
+  return html`<div class="banner-place" role="status" aria-live="polite">${lost && html`<p class="banner is-lost">
     <${Icon} name="alert" /><span><strong>The server does not answer.</strong> Runs go on without it. What you see is as
-    of a moment ago; this page goes on by itself as soon as the server is back.</span></p>`}</div>`;
+    of a moment ago; this page goes on by itself as soon as the server is back.</span></p>`}
+    ${!lost && upgraded && html`<p class="banner"><${Icon} name="info" /><span>The server is now version ${upgraded}.
+    <a href=${location.pathname + location.search}>Reload this page</a> to get its dashboard.</span></p>`}</div>`;
+}
+
+/** The server's new version, if it came back as another one than this page was made for. */
+function useUpgraded(lost, version) {
+  const [found, setFound] = useState(null);
+  const was = useRef(false);
+  useEffect(() => {
+    if (!lost && was.current) {
+      api.get("/whoami").then((who) => setFound(who.version === version ? null : who.version), () => {});
+    }
+    was.current = lost;
+  }, [lost, version]);
+  return found;
 }
 
 const KEYS = [
