@@ -33,7 +33,7 @@ def read_charts(
     run: Run,
     context: Ctx,
     _actor: Viewer,
-    name: Annotated[list[Name], Query(min_length=1, max_length=MOST_NAMES)],
+    name: Annotated[list[Name], Query(max_length=MOST_NAMES, description="default: all, the first hundred")] = [],  # noqa: B006
     phase: Annotated[str | None, Query(max_length=200)] = None,
     axis: Axis = "step",
     start: Annotated[
@@ -46,7 +46,8 @@ def read_charts(
     view = charts.View(axis, -math.inf if start is None else start, math.inf if end is None else end, width)
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
-        found = charts.charts(connection, row.id, list(dict.fromkeys(name)), view, phase=phase)
+        names = list(dict.fromkeys(name)) or charts.names(connection, row.id, phase)[:MOST_NAMES]
+        found = charts.charts(connection, row.id, names, view, phase=phase) if names else []
     return _json(Charts.model_construct(charts=found))
 
 

@@ -67,6 +67,12 @@ def newest(connection: sa.Connection, run_id: str) -> dict[tuple[str, str], Newe
     return found
 
 
+def names(connection: sa.Connection, run_id: str, phase: str | None) -> list[str]:
+    """In the order in which they came."""
+    rows = series.of_runs(connection, [run_id])
+    return list(dict.fromkeys(row.name for row in rows if phase is None or row.phase == phase))
+
+
 def charts(
     connection: sa.Connection, run_id: str, names: Sequence[str], view: View, *, phase: str | None = None
 ) -> list[Chart]:
