@@ -102,7 +102,7 @@ def _cancel(
 def _delete(
     rows: Sequence[Any], phase: Any, saved: Sequence[Any], steps: Mapping[str, int], total: int | None
 ) -> Effects:
-    gone = [f"{_count(saved)} ({sum(row.bytes for row in saved) / 2**20:,.1f} MiB)"] if saved else []
+    gone = [f"{_count(saved)} ({_size(sum(row.bytes for row in saved))})"] if saved else []
     return Effects(
         kept=["its number: no other run gets it"],
         lost=["the run with its notes, metrics, logs and events", *gone],
@@ -136,6 +136,14 @@ def _unreached(rows: Sequence[Any]) -> list[str]:
 
 def _phases(names: Sequence[str]) -> list[str]:
     return [f"phase {name}" for name in names[:5]] + ([f"{len(names) - 5} more phases"] if len(names) > 5 else [])
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
 
 
 def _count(saved: Sequence[Any]) -> str:

@@ -29,9 +29,10 @@ export function EndDialog({ verb: asked, run, phase: wanted, close }) {
     <p class="question">${question(verb, run, phase)}</p>
     <${ProblemBox} problem=${problem ?? (found?.refused ? { detail: found.refused, hint: found.hint } : null)} />
     ${verb === "stop" && html`<${PhaseField} phases=${open} value=${phase} onInput=${setPhase} />`}
-    ${!found ? html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} run=${run} verb=${verb} found=${found} />`}
-    ${verb === "pause" && found && !found.refused && html`<${HowToPause} found=${found} value=${checkpoint} choose=${setCheckpoint} />`}
+    <${Tiles} run=${run} verb=${verb} found=${found} />
     <${Compare} known=${known} verb=${verb} phase=${phase} choose=${setVerb} />
+    ${verb === "pause" && found && !found.refused && html`<${HowToPause} found=${found} value=${checkpoint} choose=${setCheckpoint} />`}
+    ${!found ? html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} verb=${verb} found=${found} />`}
     <${NoteField} value=${note} onInput=${setNote} />
   <//>`;
 }
@@ -67,19 +68,27 @@ function question(verb, run, phase) {
   return `${phase ?? "The phase"} ends at its next step and its result counts. The rest of ${run.name} goes on.`;
 }
 
-function Facts({ run, verb, found }) {
-  const saved = found.credits.saved ?? run.credits.saved;
-  const done = [steps(run.progress), percent(run.progress.fraction)].filter(Boolean).join(" · ");
+/** Which run it is, how far it has come, what it has cost: enough to notice that one is at the wrong one. */
+function Tiles({ run, verb, found }) {
+  const saved = found?.credits?.saved ?? run.credits.saved;
+  const ends = verb === "kill" || verb === "cancel";
+  const tiles = [
+    ["Name", run.name, `#${run.number}`],
+    ["Started", run.started_at ? clock(run.started_at) : "not yet", run.started_at ? day(run.started_at) : ""],
+    ["Progress", percent(run.progress.fraction) || "–", steps(run.progress) || (run.phase ? `phase ${run.phase}` : "")],
+    ["Credits used", credits(found?.credits?.used ?? run.credits.used), ""],
+    ends && ["Credits saved", saved == null ? "–" : `≈ ${credits(saved)}`, saved == null ? "can't be told yet" : "if it ends now"],
+  ].filter(Boolean);
+  return html`<dl class="tiles">${tiles.map(([name, text, more]) => html`<div key=${name} class="tile"><dt>${name}</dt>
+    <dd data-fact=${name}><span class="cut" title=${text}>${text}</span>${more && html`<span class="tile-more">${more}</span>`}</dd></div>`)}</dl>`;
+}
+
+function Facts({ verb, found }) {
   const rows = [
-    ["Name", `${run.name} (#${run.number})`],
-    ["Started", run.started_at ? `${day(run.started_at)} ${clock(run.started_at)}` : "not yet"],
-    ["Progress", done || (run.phase ? `phase ${run.phase}` : "none yet")],
-    ["Credits used", credits(found.credits.used)],
-    (verb === "kill" || verb === "cancel") && ["Credits saved", saved == null ? "can't be told yet" : `about ${credits(saved)}`],
-    ["Newest checkpoint", newest(found)],
     ["Kept", list(found.kept)],
     ["Lost", list(found.lost)],
     found.goes_on.length && verb === "stop" && ["Goes on", list(found.goes_on)],
+    ["Newest checkpoint", newest(found)],
     ["Frees", frees(found)],
     ["Costs from now", costs(found)],
     ["Takes", [takes(found, verb), found.frees?.slots ? atMost(found) : ""].filter(Boolean).join(", ")],

@@ -76,5 +76,5 @@ function spent(run, going) {
 
 function Reason({ run }) {
   const text = run.status === "queued" && run.queue ? `#${run.queue.position} in the queue: ${run.queue.waits_for}` : run.reason;
-  return text ? html`<span class="cut reason" title=${text}>${text}</span>` : null;
+  return text ? html`<span class="cut run-reason" title=${text}>${text}</span>` : null;
 }

@@ -64,7 +64,7 @@ function Pool({ pool, live }) {
       ? html`<ul class="slots" aria-label=${`Slots of ${pool.name}`}>${Array.from({ length: pool.slots }, (_, slot) => {
           const holder = held.get(slot);
           return html`<li key=${slot} class="slot ${holder ? "is-used" : ""}" title=${holder ? `#${holder.run.number} ${holder.run.name}, ${holder.phase}` : "free"}>
-            ${holder ? html`<${Link} href=${`/runs/${holder.run.id}`} aria-label=${`Slot ${slot}: run ${holder.run.number}, ${holder.run.name}`}>${holder.run.number}<//>`
+            ${holder ? html`<${Link} href=${`/runs/${holder.run.id}`} aria-label=${`Slot ${slot}: run ${holder.run.number}, ${holder.run.name}`}>#${holder.run.number}<//>`
               : html`<span class="visually-hidden">Slot ${slot}: </span><span class="slot-free">free</span>`}</li>`;
         })}</ul>`
       : html`<p class="muted">${used.toLocaleString("en-US")} slots are held by ${runs.length} runs.</p>`}
