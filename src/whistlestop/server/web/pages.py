@@ -29,7 +29,7 @@ for address in PAGES:
 
 
 @router.api_route("/static/{version}/{name:path}", methods=["GET", "HEAD"], response_model=None)
-def static(
+async def static(
     version: Annotated[str, Path(max_length=64)],
     name: Annotated[str, Path(max_length=200)],
     accept_encoding: Annotated[str, Header()] = "",

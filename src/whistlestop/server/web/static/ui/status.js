@@ -5,7 +5,8 @@ const SHAPES = {
   queued: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.8" />`,
   starting: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.8" opacity="0.35" />
     <path d="M6 2a4 4 0 0 1 0 8" fill="none" stroke="currentColor" stroke-width="1.8" />`,
-  running: html`<circle class="pulse" cx="6" cy="6" r="4.5" fill="currentColor" />`,
+  running: html`<circle class="pulse" cx="6" cy="6" r="4" fill="currentColor" />
+    <circle cx="6" cy="6" r="4" fill="currentColor" />`,
   waiting: html`<path d="M3.2 2h2v8h-2zM6.8 2h2v8h-2z" fill="currentColor" />`,
   completed: html`<path d="M1.8 6.4 4.8 9.4 10.3 3" fill="none" stroke="currentColor" stroke-width="2" />`,
   failed: html`<path d="m2.3 2.3 7.4 7.4M9.7 2.3 2.3 9.7" fill="none" stroke="currentColor" stroke-width="2" />`,

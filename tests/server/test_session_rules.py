@@ -1,0 +1,88 @@
+"""Who a request comes from, with a clock that the test turns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from whistlestop.domain.errors import Forbidden, Unauthenticated
+from whistlestop.server.services import accounts, sessions
+from whistlestop.server.services.context import Context
+from whistlestop.server.services.hub import Hub
+from whistlestop.server.services.settings import Settings
+from whistlestop.server.services.vault import Vault
+from whistlestop.server.store.database import Database
+
+
+@dataclass
+class Desk:
+    context: Context
+    token: str
+    now: float = 1_000_000.0
+
+    def open(self) -> sessions.Sessions:
+        """As a server does when it starts."""
+        return sessions.Sessions(self.context, accounts.Doorkeeper(self.context))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    database.migrate()
+    vault = Vault.open(tmp_path / "key")
+    made = Desk(Context(Settings(tmp_path), database, Hub(), vault, lambda: 0.0), "")
+    made.context = replace(made.context, clock=lambda: made.now)
+    made.token = accounts.first_token(made.context)
+    yield made
+    database.close()
+
+
+def by_cookie(value: str, **headers: str) -> dict[str, str]:
+    return {"cookie": f"theme=dark; whistle_session={value}; other=1", **headers}
+
+
+def test_a_session_ends_after_thirty_days_and_a_link_after_ten_minutes(desk: Desk) -> None:
+    keeper = desk.open()
+    actor = keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor
+    value = keeper.begin(actor)
+    in_time, late = (sessions.new_link(desk.context, actor)[0].partition("=")[2] for _ in range(2))
+    desk.now += 599
+    assert keeper.begin_by_link(in_time)
+    desk.now += 1
+    with pytest.raises(Unauthenticated, match="older than 10 minutes"):
+        keeper.begin_by_link(late)
+    desk.now = 1_000_000.0 + 30 * 86400 - 1
+    assert keeper.admit("GET", by_cookie(value)).actor == actor
+    desk.now += 1
+    for each in (keeper, desk.open()):
+        with pytest.raises(Unauthenticated, match="session has ended"):
+            each.admit("GET", by_cookie(value))
+
+
+def test_a_token_beside_a_cookie_decides_alone(desk: Desk) -> None:
+    keeper = desk.open()
+    value = keeper.begin(keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor)
+    for wrong in ("Bearer nonsense", "Basic eDp5", ""):
+        with pytest.raises(Unauthenticated):
+            keeper.admit("GET", by_cookie(value, authorization=wrong))
+    assert keeper.admit("POST", by_cookie("nonsense", authorization=f"Bearer {desk.token}")).session is None
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post", "ANYTHING"])
+def test_every_method_that_is_not_known_to_be_safe_needs_the_sessions_word(desk: Desk, method: str) -> None:
+    keeper = desk.open()
+    value = keeper.begin(keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor)
+    for told in ({}, {"x-whistle-csrf": "ä"}, {"x-whistle-csrf": value}):
+        with pytest.raises(Forbidden):
+            keeper.admit(method, by_cookie(value, **told))
+    entrance = keeper.admit(method, by_cookie(value, **{"x-whistle-csrf": sessions.csrf_of(value)}))
+    assert entrance.csrf == sessions.csrf_of(value)
+
+
+@pytest.mark.parametrize(
+    "cookie", ["whistle_session=", "whistle_session", "x_whistle_session=1", 'whistle_session="', "=;;="]
+)
+def test_a_cookie_that_makes_no_sense_is_nobody(desk: Desk, cookie: str) -> None:
+    with pytest.raises(Unauthenticated):
+        desk.open().admit("GET", {"cookie": cookie})
