@@ -26,12 +26,11 @@ def _transformers() -> None:
 
 
 def test_a_resumed_trainer_comes_to_the_same_bits(tmp_path: Path) -> None:
-    # In the middle of an epoch, and where one ends.
-    at = [random.Random(2).randrange(1, PER_EPOCH), PER_EPOCH]
+    # In the middle of an epoch; where one ends: test_transformers_saves.py.
     report = rehearse(
         [sys.executable, str(EXAMPLE / "train.py")],
         steps=PER_EPOCH + 13,
-        at=at,
+        at=random.Random(2).randrange(1, PER_EPOCH),
         env=quiet_environment(**QUIET),
         cwd=tmp_path,
         ignore=["*_runtime", "*_per_second"],  # the Trainer keeps how long each evaluation took
@@ -49,7 +48,8 @@ def test_a_stop_ends_the_trainer_at_the_next_step(tmp_path: Path) -> None:
         ordered = program.order(Stop.FINISH_PHASE)
         assert program.end() == 0, program.stderr
         losses = program.series("loss")
-        assert sum(at > ordered for _, at, values in program.points() if "loss" in values) <= 1
+        # The Trainer logs a step behind its end: that of the step before the next one may come after the order, too.
+        assert sum(at > ordered for _, at, values in program.points() if "loss" in values) <= 2
         assert program.loop == Loop.STOPPED
         assert program.saved()[0] == program.step == len(losses) == max(losses) + 1
         assert program.stdout.startswith("eval_loss")  # what stands behind train() has run

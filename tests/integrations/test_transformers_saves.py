@@ -1,4 +1,5 @@
-"""What the Trainer writes by itself stays as it is beside our saves; however it ends, the end is saved."""
+"""What the Trainer writes by itself stays as it is beside our saves; however it ends, the end is saved, and where an
+epoch ends it is gone on from."""
 
 import importlib.util
 import json
@@ -12,10 +13,11 @@ from whistlestop.testing.example_program import quiet_environment
 from whistlestop.testing.missing import missing
 
 SCRIPT = """
-import json, sys
+import json, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 import torch
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 import whistlestop
 from whistlestop.integrations.transformers import Whistle
@@ -27,38 +29,44 @@ class Model(torch.nn.Module):
         super().__init__()
         self.line = torch.nn.Linear(2, 1)
     def forward(self, x, labels):
-        out = self.line(x)
+        out = torch.nn.functional.dropout(self.line(x), 0.2, self.training)
         return {"loss": ((out - labels) ** 2).mean(), "logits": out}
 
 class Other(TrainerCallback):
-    def __init__(self, run, save_at=0, step_end=0, log=0):
+    def __init__(self, run, save_at=0, step_end=0, log=0, ctrl_c=0):
         self.run, self.save_at, self.step_end, self.log, self.seen = run, save_at, step_end, log, {}
+        self.ctrl_c = ctrl_c
     def on_step_begin(self, args, state, control, **about):
         self.seen[state.global_step] = sorted(each.name for each in Path(args.output_dir).iterdir())
         if state.global_step + 1 == self.save_at:
             self.run.save(now=False)
     def on_step_end(self, args, state, control, **about):
         control.should_training_stop |= state.global_step == self.step_end
+        if state.global_step == self.ctrl_c:
+            os.kill(os.getpid(), signal.SIGINT)
     def on_log(self, args, state, control, **about):
         control.should_training_stop |= state.global_step == self.log
 
-def go(name, options, **other):
+def go(name, options, per_epoch=20, resume="never", **other):
+    set_seed(1)
     arguments = TrainingArguments(
         output_dir=f"{name}-output", max_steps=9, per_device_train_batch_size=4, logging_steps=1, report_to=[],
         disable_tqdm=True, use_cpu=True, **options,
     )
-    with whistlestop.run(name, checkpoints=name, resume="never", keep=9) as run:
+    with whistlestop.run(name, checkpoints=name, resume=resume, keep=9) as run:
         whistle = Whistle(run)
         callbacks = [other := Other(run, **other), whistle]
-        data = {"train_dataset": DATA, "eval_dataset": DATA[:4]}
+        data = {"train_dataset": DATA[: 4 * per_epoch], "eval_dataset": DATA[:4]}
         trainer = Trainer(model=Model(), args=arguments, callbacks=callbacks, **data)
         trainer.remove_callback(PrinterCallback)
-        trainer.train()
+        trainer.train(resume_from_checkpoint=whistle.resume_from)
         trainer.save_metrics("train", {"loss": 1.0})
     return {
         "seen": other.seen, "limit": arguments.save_total_limit, "best": trainer.state.best_model_checkpoint,
         "ours": sorted(int(each.name.split("-")[1]) for each in Path(name).rglob("step-*") if each.is_dir()),
         "output": sorted(each.name for each in Path(arguments.output_dir).iterdir()),
+        "weights": [each.tolist() for each in trainer.model.parameters()], "steps": trainer.state.global_step,
+        "log": [each.get("loss") for each in trainer.state.log_history],
     }
 
 own = dict(save_strategy="steps", save_steps=5, save_total_limit=1)
@@ -70,6 +78,9 @@ print(json.dumps({
     "plain": go("plain", none),
     "step_end": go("step_end", none, step_end=4),
     "log": go("log", none, log=4),
+    "straight": go("straight", none, per_epoch=4),
+    "parted": go("parted", none, per_epoch=4, ctrl_c=4),
+    "joined": go("parted", none, per_epoch=4, resume="auto"),
 }))
 """
 
@@ -111,3 +122,12 @@ def test_the_output_directory_stays_for_what_is_written_behind_the_training(told
 @pytest.mark.parametrize("kind", ["step_end", "log"])
 def test_an_end_that_another_callback_decides_is_saved(told: dict[str, Any], kind: str) -> None:
     assert told[kind]["ours"] == [4]
+
+
+def test_a_stop_where_an_epoch_ends_and_a_resume_give_the_straight_result(told: dict[str, Any]) -> None:
+    straight, parted, joined = (told[name] for name in ("straight", "parted", "joined"))
+    assert parted["steps"] == 4
+    assert parted["ours"] == [4]
+    assert joined["steps"] == straight["steps"] == 9
+    assert joined["weights"] == straight["weights"]
+    assert joined["log"] == straight["log"]
