@@ -132,13 +132,24 @@ class _Descent:
         series = self.seek.series
         grows = chunks.get((series.id, series.open_record)) if series.open_record is not None else None
         if grows is not None:
-            self._take(series.chunks * CHUNK + np.arange(len(grows)), grows)
+            self._take_growing(series.chunks * CHUNK, grows)
         for record, chosen in self.raw:
             if len(chosen):
                 self._take(chosen, chunks[series.id, record][chosen % CHUNK])
         order = np.argsort(np.concatenate([starts for starts, _, _ in self.parts] or [np.empty(0, np.int64)]))
         points = np.concatenate([np.full(len(part), size) for _, part, size in self.parts] or [np.empty(0, np.int64)])
         return Found(buckets.join([part for _, part, _ in self.parts])[order], points[order])
+
+    def _take_growing(self, first: int, points: Buckets) -> None:
+        """In the same buckets as when its chunk will be full, or else the line would change all along the chunk."""
+        left = np.ones(len(points), bool)
+        for size in (FACTOR**2, FACTOR):
+            nodes = buckets.coarser(points, size)
+            kept = left[: len(nodes) * size].reshape(-1, size)
+            whole = self._inside(nodes) & (self._span(nodes) < self.seek.size) & (nodes.odd == 0) & kept[:, 0]
+            self.parts.append((first + np.flatnonzero(whole) * size, nodes[whole], size))
+            kept[whole] = False
+        self._take(first + np.flatnonzero(left), points[left])
 
     def _take(self, starts: Column, points: Buckets) -> None:
         within = ~self._outside(points)
@@ -147,8 +158,7 @@ class _Descent:
     def _judge(self, nodes: Buckets, rows_below: Column) -> tuple[Column, Column]:
         """Which to show as they are, and which to open."""
         outside, cut = self._outside(nodes), ~self._inside(nodes)
-        low, high = _extent(nodes, self.seek.axis)
-        span = high.astype(np.float64) - low.astype(np.float64)
+        span = self._span(nodes)
         odd = (nodes.odd > 0) & ~outside
         open_up = ~outside & (cut | (span >= self.seek.size) | (odd & (np.cumsum(odd) <= MOST_ODD)))
         if len(np.unique(rows_below[open_up])) > self.seek.most_rows:
@@ -157,6 +167,12 @@ class _Descent:
             allowed = rows_below[worst][np.sort(first)[: self.seek.most_rows]]
             open_up &= np.isin(rows_below, allowed)
         return ~outside & ~open_up, open_up
+
+    def _span(self, nodes: Buckets) -> Column:
+        by_step = self.seek.axis == "step"
+        low, high = (nodes.step_low, nodes.step_high) if by_step else (nodes.time_low, nodes.time_high)
+        span: Column = high.astype(np.float64) - low.astype(np.float64)
+        return span
 
     def _outside(self, nodes: Buckets) -> Column:
         steps, times = self.seek.steps, self.seek.times
@@ -167,7 +183,3 @@ class _Descent:
         steps, times = self.seek.steps, self.seek.times
         inside: Column = (nodes.step_low >= steps[0]) & (nodes.step_high <= steps[1])
         return inside & (nodes.time_low >= times[0]) & (nodes.time_high <= times[1])
-
-
-def _extent(nodes: Buckets, axis: Axis) -> tuple[Column, Column]:
-    return (nodes.step_low, nodes.step_high) if axis == "step" else (nodes.time_low, nodes.time_high)
