@@ -38,7 +38,7 @@ function One({ attempt, run, told, then }) {
     <td class="is-number">${credits(attempt.credits)}</td>
     <td><${Link} href="/runs/${encodeURIComponent(run.id)}?tab=logs&attempt=${attempt.number}"
       aria-label="Logs of attempt ${attempt.number}">Logs<//></td>
-  </tr>${why && html`<tr class="attempt-why"><td></td><td colspan="9">${why}</td></tr>`}</tbody>`;
+  </tr>${why && html`<tr class="attempt-why"><td></td><td colspan="9"><span>${why}</span></td></tr>`}</tbody>`;
 }
 
 function why_of(attempt) {

@@ -1,10 +1,12 @@
 // The step monitor: one continuous timeline with a short mark at every evaluation and a tall one at every epoch's end.
 // The batch monitor: batches of the current epoch. Drawn in percent, so that nothing is measured and any width is sharp.
-import { html, useMemo } from "../lib.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { percent } from "../format.js";
 import { count, plural } from "./words.js";
 
-const LABELS = 12;  // epochs that have room for their names
+const NAME = 26;  // pixels that an epoch's name needs
+const GAP = 5;  // pixels between two marks: closer ones would be a block
+const THINNED = 500;  // the server tells no more marks than that
 
 export function StepMonitor({ progress, marks, status }) {
   const { step, total } = progress;
@@ -14,21 +16,23 @@ export function StepMonitor({ progress, marks, status }) {
   // Without a known end the line goes on a little beyond where it is, rounded so that it does not jitter.
   const scale = known ? Math.max(total, step) : openEnd(Math.max(step, evaluations[evaluations.length - 1] ?? 0));
   const share = scale ? Math.min(1, step / scale) : 0;
-  const passed = ends.filter((end) => end <= step).length;
-  const short = useMemo(() => path(evaluations, scale), [evaluations, scale]);
-  const tall = useMemo(() => path(ends.filter((end) => end <= scale), scale), [ends, scale]);
-  const names = useMemo(() => epochNames(ends, scale), [ends, scale]);
+  const { passed, all } = epochCounts(ends, marks?.per_epoch, step, known ? total : null);
+  const [box, width] = useWidth();
+  const short = useMemo(() => path(thin(evaluations, scale, width), scale), [evaluations, scale, width]);
+  const tall = useMemo(() => path(thin(ends, scale, width), scale), [ends, scale, width]);
+  const names = useMemo(() => (ends.length * NAME <= width ? epochNames(ends, scale) : []), [ends, scale, width]);
+  const told = evaluations.length >= THINNED ? `${count(evaluations.length)}+` : count(evaluations.length);
   const says = [
     known ? `Step ${count(step)} of ${count(total)}` : `Step ${count(step)}, the end is not known`,
-    evaluations.length ? `${plural(evaluations.length, "evaluation")}, the last at step ${count(Math.max(...evaluations.slice(-3)))}`
+    evaluations.length ? `${told} ${evaluations.length === 1 ? "evaluation" : "evaluations"}, the last at step ${count(Math.max(...evaluations.slice(-3)))}`
       : "no evaluation yet",
-    ends.length ? `${count(passed)} of ${plural(ends.length, "epoch end")} passed` : "epochs are not counted",
+    all ? `${count(passed)} of ${plural(all, "epoch end")} passed` : "epochs are not counted",
   ].join("; ");
   return html`<figure class="monitor" data-monitor="steps">
     <figcaption><span class="monitor-name">Steps</span>
       <span class="monitor-value"><strong>${count(step)}</strong>${known ? ` / ${count(total)}` : " / ?"}</span>
       ${known && html`<span class="monitor-share">${percent(step / (total || 1))}</span>`}</figcaption>
-    <div class="rail-box">
+    <div class="rail-box" ref=${box}>
       <svg class="rail" role="img" aria-label=${says} width="100%" height="44">
         <rect class="rail-bed ${known ? "" : "is-open"}" x="0" y="27" width="100%" height="6" rx="3" />
         <rect class="rail-done is-${status}" x="0" y="27" width="${share * 100}%" height="6" rx="3" />
@@ -41,8 +45,8 @@ export function StepMonitor({ progress, marks, status }) {
       </svg>
     </div>
     <p class="monitor-ends" aria-hidden="true"><span>0</span><span class="legend"
-      ><i class="key-short"></i>evaluation ${evaluations.length ? html`<b>${count(evaluations.length)}</b>` : ""}
-      <i class="key-tall"></i>epoch end ${ends.length ? html`<b>${count(passed)}/${count(ends.length)}</b>` : ""}</span>
+      ><i class="key-short"></i>evaluation ${evaluations.length ? html`<b>${told}</b>` : ""}
+      <i class="key-tall"></i>epoch end ${all ? html`<b>${count(passed)}/${count(all)}</b>` : ""}</span>
       <span>${known ? count(total) : "not known"}</span></p>
   </figure>`;
 }
@@ -66,8 +70,36 @@ function path(steps, scale) {
   return scale ? steps.map((step) => Math.round((step / scale) * 99_800 + 100) / 100) : [];
 }
 
+/** How many epochs have ended, and how many there will be: the marks may be thinned, these are not. */
+function epochCounts(ends, perEpoch, step, total) {
+  if (perEpoch && total && ends.length >= THINNED - 50) return { passed: Math.floor(step / perEpoch), all: Math.floor(total / perEpoch) };
+  return { passed: ends.filter((end) => end <= step).length, all: ends.length };
+}
+
+/** Those that are far enough from the one before: of regular marks the rest is as regular. */
+function thin(steps, scale, width) {
+  const apart = (scale * GAP) / Math.max(1, width);
+  let last = -Infinity;
+  return [...steps].sort((one, other) => one - other).filter((step) => {
+    if (step > scale || step - last < apart) return false;
+    last = step;
+    return true;
+  });
+}
+
+function useWidth() {
+  const box = useRef(null);
+  const [width, setWidth] = useState(600);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setWidth(Math.round(entry.contentRect.width)));
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, []);
+  return [box, width];
+}
+
 function epochNames(ends, scale) {
-  if (!scale || ends.length < 1 || ends.length > LABELS) return [];
+  if (!scale || ends.length < 1) return [];
   const inside = ends.filter((end) => end <= scale);
   return inside.map((end, at) => [((((at ? inside[at - 1] : 0) + end) / 2 / scale) * 100).toFixed(2), `E${at}`]);
 }

@@ -69,8 +69,11 @@ function withRun(state, { run, now }) {
 function withProgress(run, said) {
   const phases = run.phases.map((phase) => {
     if (phase.name !== said.phase) return phase;
-    const attempts = phase.attempts.map((attempt) => (attempt.number === said.attempt && attempt.status === "started"
-      ? { ...attempt, stage: said.progress.stage, last_step: said.progress.step, reachable: true } : attempt));
+    // A stream begins with the last word of a runner, however old: only a step further is a sign of life.
+    const alive = said.progress.step > phase.progress.step;
+    const attempts = phase.attempts.map((attempt) => (attempt.number === said.attempt && attempt.status === "started" ? {
+      ...attempt, stage: said.progress.stage, last_step: said.progress.step, reachable: attempt.reachable || alive,
+    } : attempt));
     return { ...phase, progress: said.progress, epoch: said.progress.epoch, attempts };
   });
   const current = run.phase === said.phase;
