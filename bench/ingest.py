@@ -1,101 +1,146 @@
-"""Points through one runner's link: from the loop that logs them to a server that shows them.
+"""Points through real runners' links: from the loops that log them to a server that shows them.
 
-    python bench/ingest.py [--quick] [--steps 300000] [--out FILE]
+    python bench/ingest.py [--quick] [--points 6000000] [--out FILE]
 
-A program logs three scalars a step at full speed. Measured from its first step until the runner has the server's word
-for everything (its `done` file, written after the last acknowledgement, which comes after the commit). Then every
-point is read back over HTTP and compared with what was logged: a lost, doubled or changed one ends the benchmark.
+Programs log at full speed, three scalars a step or a hundred (in bulk), one of them or eight at once, on one signal.
+Measured from that signal until the server has committed everything; runners, programs and server share the machine.
+Then every point is read back from the store and compared with what was logged: a lost, doubled or changed one ends the
+benchmark. One run is also read back whole over HTTP, as JSON.
 """
 
+import itertools
+import os
+import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from measuring import Result, alone, numbers_in, scratch, scratch_server, spec_of, submit
 
 from whistlestop.client import Client
-from whistlestop.engines.attempt_files import DONE
+from whistlestop.server.store import metrics
+from whistlestop.server.store.database import Database
 from whistlestop.testing.server import ServerProcess
+from whistlestop.wire.api import RunView
 
-ROUNDS = 3
+CASES = tuple(itertools.product((3, 100), (1, 8)))  # scalars a step, runners
+AIM = 1_000_000  # points a second in bulk
 LIMIT = 300.0  # seconds
-LOGGED: dict[str, Callable[[int], float]] = {
-    "loss": float,
-    "lr": lambda step: step * 0.5,
-    "grad_norm": lambda step: step + 0.25,
-}
 
 PROGRAM = """
 import os, sys, time
 import whistlestop
 
+steps, scalars = int(sys.argv[1]), int(sys.argv[2])
+mark, go = sys.argv[3], sys.argv[4]
+names = [f"m{number}" for number in range(scalars)]
 with whistlestop.run() as run:
-    began = time.monotonic()
-    for step in run.steps(int(sys.argv[1])):
-        run.log(loss=float(step), lr=step * 0.5, grad_norm=step + 0.25)
+    for step in run.steps(steps + 1):
+        if step == 0:
+            run.log(ready=1.0)
+            open(mark + ".ready", "w").close()
+            while not os.path.exists(go):
+                time.sleep(0.001)
+            began = time.monotonic()
+        elif scalars == 3:
+            run.log(m0=float(step), m1=step * 0.5, m2=step + 0.25)
+        else:
+            run.log(**dict.fromkeys(names, float(step)))
     ended = time.monotonic()
-with open(os.environ["BENCH_MARK"], "w") as file:
+with open(mark, "w") as file:
     print(began, ended, file=file)
 """
 
 
-def measure(steps: int) -> Result:
-    with scratch() as directory, scratch_server() as server, server.client() as client:
+def measure(points: int) -> Result:
+    result = Result()
+    with scratch() as directory:
         (directory / "program.py").write_text(PROGRAM)
-        found = [one_round(server, client, directory, number, steps) for number in range(ROUNDS)]
-    points = steps * len(LOGGED)
-    result = Result(raw={f"{name} s": [round(each[name], 4) for each in found] for name in found[0]})
-    middle = {name: sorted(each[name] for each in found)[len(found) // 2] for name in found[0]}
-    result.add("points a run", points, "")
-    result.add("the loop itself", points / middle["loop"], "points/s")
-    result.add("end to end: first step → all at the server", points / middle["safe"], "points/s")
-    result.add("the loop's end → all at the server", middle["behind"] * 1000, "ms")
-    result.add("the loop's end → run shown completed", middle["completed"] * 1000, "ms")
-    result.add("reading all back as JSON", points / middle["read"], "points/s")
+        for scalars, runners in CASES:
+            with scratch_server(slots=runners) as server, server.client() as client:
+                one_case(result, server, client, directory, scalars, runners, points // scalars // runners)
     result.add("points lost, doubled or changed", 0, "points", aim=0)  # compare() would have ended it
+    result.notes["points a case"] = points
+    result.notes["aim"] = f"{AIM:,} points/s in bulk, that is: a hundred scalars a step"
     return result
 
 
-def one_round(server: ServerProcess, client: Client, directory: Path, number: int, steps: int) -> dict[str, float]:
-    mark = directory / f"run-{number}"
-    phase = {"name": "main", "command": [sys.executable, "program.py", str(steps)], "env": {"BENCH_MARK": str(mark)}}
-    run = submit(client, spec_of(phase, name="ingest"), directory)
-    began, ended = numbers_in(mark)
-    attempt = client.run(run.id).phases[0].attempts[0].id
-    completed = safe = 0.0
-    while not (completed and safe):
-        now = time.monotonic()
-        if not completed and (status := client.run(run.id).status) in ("completed", "failed", "killed"):
-            completed = now
-            if status != "completed":
-                raise SystemExit(f"run #{run.number} is {status}")
-        if not safe and (server.data / "attempts" / attempt / DONE).exists():
-            safe = now
-        if now - ended > LIMIT:
-            raise SystemExit(f"run #{run.number}: not everything was at the server {LIMIT:g} s after its loop")
-        time.sleep(0.02)
-    reading = time.monotonic()
-    compare(client, run.id, steps)
-    return {
-        "loop": ended - began,
-        "safe": safe - began,
-        "behind": safe - ended,
-        "completed": completed - ended,
-        "read": time.monotonic() - reading,
-    }
-
-
-def compare(client: Client, run: str, steps: int) -> None:
-    """One series at a time: as JSON a million points are large."""
-    for name, expected in LOGGED.items():
-        [series] = client.metrics(run, [name]).series
+def one_case(
+    result: Result,
+    server: ServerProcess,
+    client: Client,
+    directory: Path,
+    scalars: int,
+    runners: int,
+    steps: int,
+) -> None:
+    name = f"{runners} runner{'s' if runners > 1 else ''}, {scalars} scalars a step"
+    go = directory / f"go-{scalars}-{runners}"
+    marks = [directory / f"mark-{scalars}-{runners}-{number}" for number in range(runners)]
+    runs = [start(client, directory, mark, go, steps, scalars) for mark in marks]
+    deadline = time.monotonic() + LIMIT
+    wait(lambda: all(os.path.exists(f"{mark}.ready") for mark in marks), deadline, f"{name}: programs never began")
+    go.touch()
+    began = time.monotonic()
+    with sqlite3.connect(f"file:{server.data / 'whistlestop.db'}?mode=ro", uri=True) as store:
+        wait(lambda: points_of(store) >= runners * (steps * scalars + 1), deadline, f"{name}: not all have arrived")
+    safe = time.monotonic()
+    loops = [numbers_in(mark) for mark in marks]
+    points = runners * steps * scalars
+    result.raw[f"{name}: s"] = [safe - began, *(ended - start for start, ended in loops)]
+    result.add(f"{name}: the loops themselves", points / (max(ended for _, ended in loops) - began), "points/s")
+    result.add(f"{name}: first step → all at the server", points / (safe - began), "points/s")
+    for run in runs:
+        server.wait(run.id, "completed")
+    compare(server, [attempt_of(client, run) for run in runs], steps, scalars)
+    if (scalars, runners) == (3, 1):
+        reading = time.monotonic()
+        [series] = client.metrics(runs[0].id, ["m0"]).series
+        result.add("reading a series back as JSON", len(series.points) / (time.monotonic() - reading), "points/s")
         if len(series.points) != steps:
-            raise SystemExit(f"{name}: {steps} points were logged, {len(series.points)} can be read")
-        for step, (at, value, _) in enumerate(series.points):
-            if (at, value) != (step, expected(step)):
-                raise SystemExit(f"{name}: step {step} was logged as {expected(step)}, read as {value} of step {at}")
+            raise SystemExit(f"{steps} points were logged, {len(series.points)} can be read over HTTP")
+
+
+def start(client: Client, directory: Path, mark: Path, go: Path, steps: int, scalars: int) -> RunView:
+    words = [sys.executable, "program.py", str(steps), str(scalars), str(mark), str(go)]
+    return submit(client, spec_of({"name": "main", "command": words}, name="ingest"), directory)
+
+
+def points_of(store: sqlite3.Connection) -> int:
+    found = store.execute("SELECT sum(points) FROM metric_series WHERE kind = 'program'").fetchone()[0]
+    return int(found or 0)
+
+
+def wait(reached: Callable[[], bool], deadline: float, trouble: str) -> None:
+    while not reached():
+        if time.monotonic() > deadline:
+            raise SystemExit(trouble)
+        time.sleep(0.01)
+
+
+def attempt_of(client: Client, run: RunView) -> str:
+    return client.run(run.id).phases[0].attempts[0].id
+
+
+def compare(server: ServerProcess, attempts: Sequence[str], steps: int, scalars: int) -> None:
+    """What the store has, bit for bit."""
+    expected = np.arange(1, steps + 1)
+    values = {"m0": expected * 1.0, "m1": expected * 0.5, "m2": expected + 0.25} if scalars == 3 else {}
+    database = Database(f"sqlite:///{server.data / 'whistlestop.db'}")
+    try:
+        for attempt, number in itertools.product(attempts, range(scalars)):
+            name = f"m{number}"
+            with database.read() as connection:
+                points = dict(metrics.read(connection, attempt, wanted=[name]))[name]
+            if not np.array_equal(points.step, expected):
+                raise SystemExit(f"{name} of {attempt}: {steps} steps were logged, {len(points)} are stored")
+            if not np.array_equal(points.value, values.get(name, expected * 1.0)):
+                raise SystemExit(f"{name} of {attempt}: a value was changed")
+    finally:
+        database.close()
 
 
 if __name__ == "__main__":
-    alone(measure, full=300_000, quick=30_000, doc=__doc__, what="steps")
+    alone(measure, full=6_000_000, quick=600_000, doc=__doc__, what="points")
