@@ -26,7 +26,7 @@ def log_sizes(run: Run, context: Ctx, _actor: Viewer) -> list[LogSize]:
 def raw_log(
     run: Run, context: Ctx, _actor: Viewer, attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None
 ) -> StreamingResponse:
-    """Everything that was printed, as text to be kept; a page in memory at a time."""
+    """Everything that was printed, as text to be kept; a piece in memory at a time."""
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
 
@@ -35,9 +35,8 @@ def raw_log(
         more = True
         while more:
             with context.database.read() as connection:  # a slow reader must not hold a snapshot for hours
-                page = history.log_page(connection, row.id, attempt=attempt, after=cursor, limit=5000)
-            cursor, more = page.cursor, page.more
-            yield "".join(f"{line.text}\n" for line in page.lines)
+                lines, cursor, more = history.log_text(connection, row.id, attempt=attempt, after=cursor)
+            yield lines
 
     name = f"run-{row.number}{f'-attempt-{attempt}' if attempt else ''}.log"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}

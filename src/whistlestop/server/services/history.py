@@ -22,6 +22,7 @@ _LEVEL = re.compile(r"\b(TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
 _FAULT = re.compile(r"^(Traceback |\w*(Error|Exception)\b)")
 MOST_SCANNED = 50_000  # lines looked at for one answer: a search must not hold the others up
 MOST_POINTS = 100_000  # in one answer, unless more are asked for
+MOST_PRINTED = 20_000  # lines of a file at once
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -76,6 +77,21 @@ def log_sizes(connection: sa.Connection, run_id: str) -> list[LogSize]:
     return [
         LogSize(attempt=row.number, phase=name, lines=sizes.get(row.id, 0), dropped=row.dropped) for row, name in wanted
     ]
+
+
+def log_text(
+    connection: sa.Connection, run_id: str, *, attempt: int | None, after: str | None
+) -> tuple[str, str, bool]:
+    """The next lines as they were printed, the cursor behind them, and whether there are more."""
+    cursor = parse_cursor(after)
+    lines: list[str] = []
+    for row, _ in _attempts(connection, run_id, None, attempt):
+        for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
+            if len(lines) >= MOST_PRINTED:
+                return "".join(lines), format_cursor(cursor), True
+            cursor[row.number] = number
+            lines.append(f"{line.text}\n")
+    return "".join(lines), format_cursor(cursor), False
 
 
 def log_ends(connection: sa.Connection, run_id: str) -> Cursor:

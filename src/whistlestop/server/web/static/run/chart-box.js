@@ -23,7 +23,7 @@ export function ChartBox({ store, summary: about, axis, view, settings, theme, r
     return store.show(about.phase, about.name, width, setFound);
   }, [store, inView, width, about.phase, about.name]);
 
-  const curves = useMemo(() => (found ? curvesOf(found.runs, settings) : []), [found, settings]);
+  const curves = useMemo(() => (found ? curvesOf(found.runs, settings, found.view.axis === "time") : []), [found, settings]);
   const own = curves.find((curve) => curve.at === 0 && !curve.superseded);
   const says = useMemo(() => (own ? summary(own) : null), [own]);
   // A log scale has no place for zero and below.
@@ -118,27 +118,35 @@ function Live({ curves, view, log, theme, axis, runs, name, says, onZoom, onRese
   </div>`;
 }
 
+/** A line for each run and one for what was superseded: its height does not change under the pointer. */
 function Legend({ curves, cursor, axis, runs, theme }) {
-  const rows = curves.filter((curve) => !curve.superseded || cursor !== null).map((curve) => {
-    const at = cursor === null ? -1 : nearest(curve.x, cursor);
-    const outside = at < 0 || (curve.superseded && (cursor < curve.x[0] || cursor > curve.x.at(-1)));
-    return { curve, at: outside ? -1 : at };
-  }).filter(({ curve, at }) => !curve.superseded || at >= 0);
+  const current = curves.filter((curve) => !curve.superseded);
+  const tails = curves.filter((curve) => curve.superseded);
+  const here = cursor === null ? [] : tails.filter((curve) => cursor >= curve.x[0] && cursor <= curve.x.at(-1));
   const compared = runs.length > 1;
   return html`<div class="chart-legend" aria-hidden="true">
-    <span class="legend-x">${cursor === null ? "" : axis.word(cursor)}</span>
-    ${rows.map(({ curve, at }) => html`<span class="legend-row" key="${curve.run} ${curve.attempt ?? ""}">
-      <svg class="legend-line" width="18" height="8"><line x1="0" x2="18" y1="4" y2="4" stroke-width="2"
-        stroke=${theme.curves[curve.at]} stroke-dasharray=${dashOf(curve.at).join(" ")}
-        opacity=${curve.superseded ? 0.45 : 1} /></svg>
-      ${compared && html`<span class="legend-name">${runs[curve.at]?.title}</span>`}
-      ${curve.superseded && html`<span class="legend-name">attempt ${curve.attempt}, superseded</span>`}
-      ${at >= 0 && html`<span class="legend-value">${said(curve.y[at])}</span>`}
-      ${at >= 0 && curve.smooth && html`<span class="legend-more">smoothed ${said(curve.smooth[at])}</span>`}
-      ${at >= 0 && curve.bounds && curve.low[at] !== curve.high[at]
-        && html`<span class="legend-more">${said(curve.low[at])} … ${said(curve.high[at])}</span>`}
-    </span>`)}
+    ${current.map((curve, row) => {
+      const at = cursor === null ? -1 : nearest(curve.x, cursor);
+      return html`<div class="legend-row" key=${curve.run}>
+        ${(compared || cursor !== null) && html`<${Sample} curve=${curve} theme=${theme} />`}
+        ${compared && html`<span class="legend-name">${runs[curve.at]?.title}</span>`}
+        ${at >= 0 && html`<span class="legend-value">${said(curve.y[at])}</span>`}
+        ${at >= 0 && curve.smooth && html`<span class="legend-more">smoothed ${said(curve.smooth[at])}</span>`}
+        ${at >= 0 && curve.bounds && curve.low[at] !== curve.high[at]
+          && html`<span class="legend-more">${said(curve.low[at])} … ${said(curve.high[at])}</span>`}
+        ${row === 0 && cursor !== null && html`<span class="legend-x">${axis.word(cursor)}</span>`}
+      </div>`;
+    })}
+    ${tails.length > 0 && html`<div class="legend-row">${here.map((curve) => html`<${Sample} curve=${curve} theme=${theme} />
+      <span class="legend-name">attempt ${curve.attempt}, superseded</span>
+      <span class="legend-value">${said(curve.y[nearest(curve.x, cursor)])}</span>`)}</div>`}
   </div>`;
+}
+
+function Sample({ curve, theme }) {
+  return html`<svg class="legend-line" width="18" height="8"><line x1="0" x2="18" y1="4" y2="4" stroke-width="2"
+    stroke=${theme.curves[curve.at]} stroke-dasharray=${(curve.superseded ? [3, 3] : dashOf(curve.at)).join(" ")}
+    opacity=${curve.superseded ? 0.55 : 1} /></svg>`;
 }
 
 /** Whether the box is on the screen or near it, and its width in pixels, in steps: a resize is not a new question. */

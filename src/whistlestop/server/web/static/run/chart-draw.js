@@ -9,8 +9,9 @@ export function drawBounds(plot, curves, theme) {
       const positive = plot.scales.y.distr === 3;
       const y = (value) => plot.valToPos(positive ? Math.max(value, plot.scales.y.min) : value, "y", true);
       ctx.strokeStyle = theme.curves[curve.at];
-      ctx.globalAlpha = curve.superseded ? 0.12 : 0.32;
-      ctx.lineWidth = Math.max(1, barWidth(plot, curve));
+      ctx.globalAlpha = curve.superseded ? 0.16 : 0.45;
+      ctx.setLineDash([]);
+      ctx.lineWidth = Math.max(1.5 * devicePixelRatio, barWidth(plot, curve));
       ctx.beginPath();
       for (let at = 0; at < curve.x.length; at++) {
         const low = curve.low[at], high = curve.high[at];

@@ -1,11 +1,11 @@
 // Lines as the server sends them → what is drawn: attempts joined, smoothed, with their bounds. Pure.
 
 /** One curve per run (its attempts joined), and one per superseded tail. */
-export function curvesOf(runs, { smoothing, superseded }) {
+export function curvesOf(runs, { smoothing, superseded }, byTime = false) {
   const curves = [];
   for (const [at, { run, lines }] of runs.entries()) {
     const current = lines.filter((line) => !line.superseded);
-    if (current.length) curves.push({ ...joined(current), run, at, superseded: false, attempts: boundaries(current) });
+    if (current.length) curves.push({ ...joined(current), run, at, byTime, superseded: false, attempts: boundaries(current) });
     if (!superseded) continue;
     for (const line of lines.filter((one) => one.superseded)) {
       curves.push({ ...joined([line]), run, at, superseded: true, attempt: line.attempt, attempts: [] });

@@ -54,7 +54,24 @@ export function Plot({ curves, window, log, theme, label, onCursor, onZoom, onRe
 const heightOf = (tall) => (tall ? HEIGHT * 2 : HEIGHT);
 
 function columnsOf(curves) {
-  return curves.flatMap((curve) => (curve.smooth ? [curve, { x: curve.x, y: curve.smooth }] : [curve]));
+  return curves.flatMap((curve) => (curve.smooth
+    ? [interrupted(curve, curve.y), interrupted(curve, curve.smooth)] : [interrupted(curve, curve.y)]));
+}
+
+/** By the clock there is nothing between two attempts; by steps they touch. */
+function interrupted(curve, y) {
+  if (!curve.byTime || !curve.attempts.length) return { x: curve.x, y };
+  const begins = new Set(curve.attempts.map((attempt) => attempt.x));
+  const found = { x: [], y: [] };
+  for (let at = 0; at < curve.x.length; at++) {
+    if (at > 0 && begins.has(curve.x[at])) {
+      found.x.push((curve.x[at - 1] + curve.x[at]) / 2);
+      found.y.push(null);
+    }
+    found.x.push(curve.x[at]);
+    found.y.push(y[at]);
+  }
+  return found;
 }
 
 const dataOf = (curves) => aligned(columnsOf(curves));
@@ -77,6 +94,17 @@ function lonely(plot, series) {
   return values.length < 30;
 }
 
+/** The curve's own point nearest to the crosshair; none where the curve has not begun, or is over. */
+function ownIndex(plot, series, closest, x) {
+  const column = plot.data[series], steps = plot.data[0];
+  if (series === 0 || column[closest] !== undefined) return closest;
+  let before = closest, after = closest;
+  while (before >= 0 && column[before] === undefined) before--;
+  while (after < column.length && column[after] === undefined) after++;
+  if (before < 0 || after >= column.length) return null;
+  return x - steps[before] < steps[after] - x ? before : after;
+}
+
 function options(now, width, tall) {
   const { theme, log, curves } = now.current;
   const axis = {
@@ -87,7 +115,7 @@ function options(now, width, tall) {
     cursor: {
       sync: { key: crosshair.key, scales: ["x", null], setSeries: false },
       drag: { x: true, y: false, setScale: false, dist: 5 },
-      points: { size: 7 }, y: false,
+      points: { size: 7 }, y: false, dataIdx: (plot, series, closest, x) => ownIndex(plot, series, closest, x),
     },
     scales: {
       x: { time: false, range: () => xRange(now.current) },
@@ -95,7 +123,10 @@ function options(now, width, tall) {
     },
     axes: [
       { ...axis, size: 28, space: 72, grid: { show: false }, values: (_, ticks) => ticks.map((x) => now.current.label(x)) },
-      { ...axis, size: 60, space: 32, values: (_, ticks) => ticks.map((y) => (y === null ? "" : compact(y))) },
+      {
+        ...axis, size: 60, space: 32, values: (_, ticks) => ticks.map(compact),
+        ...(log ? { splits: (_, __, low, high) => decades(low, high), filter: (_, ticks) => ticks } : {}),
+      },
     ],
     hooks: {
       drawClear: [(plot) => drawBounds(plot, now.current.curves, theme)],
@@ -142,6 +173,18 @@ function yRange(plot, { curves, log, window }) {
   if (log) return low === high ? [low / 2, high * 2] : [low * 0.9, high * 1.1];
   const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   return [low - room, high + room];
+}
+
+/** Ticks of a log scale. Not by uPlot's own, which never ends where the scale does not begin at a round number. */
+export function decades(low, high) {
+  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+  const every = Math.max(1, Math.ceil((to - from) / 6));
+  const parts = to - from > 3 ? [1] : to - from > 1 ? [1, 3] : [1, 2, 3, 5, 7];
+  const ticks = [];
+  for (let power = from; power <= to; power += every) {
+    for (const part of parts) ticks.push(Number(`${part}e${power}`));
+  }
+  return ticks.filter((tick) => tick >= low && tick <= high);
 }
 
 const POWERS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];

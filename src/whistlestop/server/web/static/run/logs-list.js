@@ -5,10 +5,10 @@ export const ROW = 20;  // pixels
 const TALLEST = 8_000_000;  // pixels; browsers give up at 17 to 33 million
 const BEYOND = 10;  // rows above and below
 
-/** `handle.current` gets {to(index), end()}; `follow` keeps the end in sight; `onFollow(false)` when somebody scrolls up. */
+/** `row(index, width)` is one row. `handle.current` gets {to(index), end()}; `follow` keeps the end in sight; `onFollow(false)` when somebody scrolls up. */
 export function VirtualList({ count, row, follow, onFollow, handle, label }) {
   const box = useRef(null);
-  const [height, setHeight] = useState(400);
+  const [{ height, width }, setSize] = useState({ height: 400, width: 800 });
   const [offset, setOffset] = useState(0);  // of the first visible pixel, in the list's full length
   const expected = useRef(0);  // where we have put the scroll bar ourselves
   const whole = count * ROW;
@@ -42,7 +42,7 @@ export function VirtualList({ count, row, follow, onFollow, handle, label }) {
 
   useEffect(() => {
     const element = box.current;
-    const observer = new ResizeObserver(() => setHeight(element.clientHeight));
+    const observer = new ResizeObserver(() => setSize({ height: element.clientHeight, width: element.clientWidth }));
     observer.observe(element);
     // Where the bar is shorter than the list, a wheel's pixel would be many rows: it is taken at its word instead.
     const wheel = (event) => {
@@ -83,7 +83,7 @@ export function VirtualList({ count, row, follow, onFollow, handle, label }) {
   const rows = [];
   for (let index = first; index < last; index++) {
     rows.push(html`<div class="log-row-place" key=${index} style=${{ transform: `translateY(${index * ROW - at}px)` }}
-      >${row(index)}</div>`);
+      >${row(index, width)}</div>`);
   }
   return html`<div class="log-box" ref=${box} tabindex="0" role="log" aria-live="off" aria-label=${label} onScroll=${scroll}
       onKeyDown=${key}>

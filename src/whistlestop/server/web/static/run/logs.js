@@ -9,7 +9,8 @@ import { LogStore } from "./logs-store.js";
 import { marked, plain } from "./logs-text.js";
 import { LogTools } from "./logs-tools.js";
 
-const LONG = 180;  // letters; beyond, a line can be opened
+const LETTER = 7.3;  // pixels
+const BESIDE = 190;  // pixels that number, time and level take; what does not fit beside them can be opened
 const CUT = 2000;  // letters of a line that are put into its row
 const GROWN = 700;  // milliseconds between two looks at what has grown
 
@@ -48,7 +49,7 @@ export function Logs({ run, query }) {
 
   const several = sizes.length > 1;
   const hit = hits[current];
-  const row = (index) => html`<${Row} line=${lineAt(index)} number=${filtered ? null : index} times=${times} several=${several}
+  const row = (index, width) => html`<${Row} line=${lineAt(index)} fits=${(width - BESIDE) / LETTER} number=${filtered ? null : index} times=${times} several=${several}
     ranks=${store.ranks.size > 0} search=${search} onOpen=${setOpened}
     current=${hit !== undefined && same(lineAt(index), hit)} />`;
   const dropped = sizes.reduce((sum, size) => sum + size.dropped, 0);
@@ -76,7 +77,7 @@ export function Logs({ run, query }) {
 
 const running = (run) => ["starting", "running"].includes(run.status);
 
-function Row({ line, number, times, several, ranks, search, onOpen, current }) {
+function Row({ line, fits, number, times, several, ranks, search, onOpen, current }) {
   if (!line) return html`<div class="log-row is-missing"><span class="log-number">${number === null ? "" : "·"}</span></div>`;
   const text = line.text.length > CUT ? line.text.slice(0, CUT) : line.text;
   const mark = { warning: "W", error: "E" }[line.level] ?? "";
@@ -86,7 +87,7 @@ function Row({ line, number, times, several, ranks, search, onOpen, current }) {
     ${ranks && html`<span class="log-rank" title="rank ${line.rank}">r${line.rank}</span>`}
     <span class="log-level" title=${line.level}>${mark}${mark && html`<span class="visually-hidden"> ${line.level}: </span>`}</span>
     <span class="log-text"><${Text} text=${text} search=${search} /></span>
-    ${line.text.length > LONG && html`<button type="button" class="log-open" onClick=${() => onOpen(line)}
+    ${line.text.length > fits && html`<button type="button" class="log-open" onClick=${() => onOpen(line)}
       aria-label="Show all of line ${line.line}">show all</button>`}
   </div>`;
 }

@@ -1,0 +1,174 @@
+"""Charts of a real run in a real browser: they grow by themselves, hide no spike, and can be looked at closely."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
+
+PROGRAMS = Path(__file__).parent / "programs"
+TOP_OF_PLOT = """() => {
+    const canvas = document.querySelector("figure canvas");
+    const {width, height} = canvas, ink = canvas.getContext("2d").getImageData(0, 0, width, height * 0.35 | 0).data;
+    let found = 0;
+    for (let at = 0; at < ink.length; at += 4) if (ink[at + 3] > 60 && ink[at + 2] - ink[at] > 50) found++;
+    return found;
+}"""
+
+
+def train(server: ServerProcess, name: str, **env: object) -> str:
+    values = {key: str(value) for key, value in env.items()}
+    phase = {"name": "train", "command": [sys.executable, "charted.py"], "env": values}
+    return server.submit(phase, name=name, directory=PROGRAMS).id
+
+
+@pytest.fixture(scope="module")
+def resumed(web_server: ServerProcess) -> str:
+    """A run that was paused without a save and resumed from an earlier checkpoint; it goes on for long."""
+    run = train(web_server, "resumed", STEPS=100_000, PACE=0.003)
+    client = web_server.client()
+    until(lambda: client.run(run).progress.step > 160, what="160 steps")
+    client.save(run)
+    until(lambda: client.run(run).phases[0].saves.done, what="a checkpoint")
+    saved = client.run(run).phases[0].saves.step or 0
+    until(lambda: client.run(run).progress.step > saved + 200, what="steps that will be superseded")
+    client.pause(run, checkpoint="latest")
+    web_server.wait(run, "waiting")
+    client.resume(run)
+    until(lambda: client.run(run).progress.step > saved + 300, what="the second attempt")
+    return run
+
+
+@pytest.fixture(scope="module")
+def other(web_server: ServerProcess) -> str:
+    run = train(web_server, "other run", STEPS=200, PACE=0.001, SLOPE=0.03)
+    web_server.wait(run, "completed")
+    return run
+
+
+def points(page: Any) -> int:
+    label = page.locator("figure .plot-host").first.get_attribute("aria-label") or ""
+    found = re.search(r"([\d,]+) points", label)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def charts(page: Any, run: str, query: str = "") -> None:
+    page.goto(f"/runs/{run}?tab=charts{query}")
+    page.locator("figure canvas").first.wait_for()
+
+
+def test_a_chart_appears_and_grows_without_a_reload(web_server: ServerProcess, page_of: Callable[..., Any]) -> None:
+    run = train(web_server, "growing", STEPS=100_000, PACE=0.01)
+    page = page_of(web_server)
+    page.goto(f"/runs/{run}?tab=charts")
+    page.locator("figure canvas").first.wait_for()
+    page.evaluate("window.same = document.querySelector('figure canvas')")
+    before = points(page)
+    until(lambda: points(page) > before + 20, what="the chart to grow", within=20)
+    assert page.evaluate("window.same.isConnected"), "the plot was made anew"
+    assert page_of.errors(page) == []  # type: ignore[attr-defined]
+    web_server.client().kill(run)
+
+
+def test_every_chart_is_there_in_order_and_what_was_superseded_is_dimmed(
+    web_server: ServerProcess, resumed: str, page_of: Callable[..., Any], check_page: Callable[..., None]
+) -> None:
+    page = page_of(web_server)
+    charts(page, resumed)
+    names = page.locator("figure h3").all_text_contents()
+    assert names[:4] == ["loss", "val/loss", "lr", "grad_norm"]
+    assert "optim/<b onmouseover=alert(1)>" in names  # as text
+    assert page.locator("figure b").count() == 0
+    assert page.locator("details.chart-section summary").inner_text().startswith("System")
+    assert page.locator("details figure").count() == 0
+    grad = page.locator("figure", has=page.get_by_role("heading", name="grad_norm"))
+    assert grad.locator(".is-bad dd").inner_text() == "NaN at step 90"
+    # Between the checkpoint and the pause there are two values: the one that counts, and the one that is dimmed.
+    saved = web_server.client().run(resumed).phases[0].attempts[1].resumed_from or 0
+    charts(page, resumed, f"&from={saved + 20}&to={saved + 120}")
+    over = page.locator("figure .u-over").first
+    over.hover(position={"x": 150, "y": 50})
+    legend = page.locator("figure .chart-legend").first
+    until(lambda: "attempt 1, superseded" in legend.inner_text(), what="the superseded value", within=10)
+    # One crosshair for all.
+    values = page.locator("figure .legend-x").all_inner_texts()
+    assert len(values) >= 3
+    assert len(set(values)) == 1
+    page.get_by_label("Superseded").uncheck()
+    over.hover(position={"x": 155, "y": 50})
+    until(lambda: "superseded" not in legend.inner_text(), what="no superseded value", within=10)
+    page.get_by_label("Superseded").check()
+    page.set_viewport_size({"width": 1280, "height": 1900})  # so that every chart is in view
+    charts(page, resumed)
+    until(lambda: page.locator("figure canvas").count() >= 7, what="every chart", within=15)
+    check_page(page, "run-charts")
+
+
+def test_a_spike_of_one_step_is_seen_in_a_chart_that_is_narrower_than_the_run(
+    web_server: ServerProcess, resumed: str, page_of: Callable[..., Any]
+) -> None:
+    client = web_server.client()
+    until(lambda: client.run(resumed).progress.step > 900, what="more steps than pixels")
+    page = page_of(web_server, viewport={"width": 390, "height": 844})
+    charts(page, resumed)
+    until(lambda: 100 < points(page) < 600, what="buckets instead of steps")
+    assert page.locator("figure .chart-values").first.inner_text().split()[-1] == "40"
+    until(lambda: page.evaluate(TOP_OF_PLOT) > 10, what="the spike's ink at the top", within=10)
+
+
+def test_zooming_by_drag_and_by_keys_asks_the_server_for_that_window(
+    web_server: ServerProcess, resumed: str, page_of: Callable[..., Any]
+) -> None:
+    page = page_of(web_server)
+    charts(page, resumed)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/charts?" in request.url else None)
+    box = page.locator("figure .u-over").first.bounding_box()
+    page.mouse.move(box["x"] + 50, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 150, box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Reset zoom").wait_for()
+    assert "from=" in page.url
+    until(lambda: any("from=" in url and "to=" in url for url in asked), what="the window", within=10)
+    page.get_by_role("button", name="Reset zoom").click()
+    until(lambda: "from=" not in page.url, what="the whole again", within=10)
+    host = page.locator("figure .plot-host").first
+    host.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    until(lambda: "step " in host.locator("[aria-live]").inner_text(), what="the value in words", within=10)
+    page.keyboard.press("+")
+    until(lambda: "to=" in page.url, what="a zoom", within=10)
+    page.keyboard.press("Escape")
+    until(lambda: "to=" not in page.url, what="the whole again", within=10)
+    page.locator("figure").first.get_by_role("button", name="as a table").click()
+    assert page.locator("figure").first.locator("tbody tr").count() > 20
+
+
+def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
+    web_server: ServerProcess, resumed: str, other: str, page_of: Callable[..., Any], check_page: Callable[..., None]
+) -> None:
+    page = page_of(web_server)
+    charts(page, resumed)
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("dialog").get_by_text("other run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Compare").click()
+    until(lambda: f"compare={other}" in page.url, what="the address", within=10)
+    legend = page.locator("figure .chart-legend").first
+    until(lambda: "other run" in legend.inner_text(), what="the other run's curve", within=10)
+    dashes = legend.locator("line").evaluate_all("lines => lines.map(line => line.getAttribute('stroke-dasharray'))")
+    assert len(set(dashes)) == len(dashes) == 2
+    page.get_by_role("radio", name="time").check()
+    until(lambda: "axis=time" in page.url, what="the axis", within=10)
+    page.locator("figure canvas").first.wait_for()
+    page.get_by_label("Find a chart by name").fill("loss")
+    until(lambda: page.locator("figure").count() == 2, what="the two losses", within=10)
+    page.get_by_label("Smoothing").fill("0.9")
+    page.get_by_label("Log scale").check()
+    check_page(page, "run-charts-compared")
