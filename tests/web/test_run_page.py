@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from whistlestop.testing.wait import until
 
 Pages = Callable[..., Page]
 Check = Callable[[Page, str], None]
+PIPELINE = Path(__file__).parents[2] / "examples" / "pipeline"
 PROGRAMS = Path(whistlestop.testing.programs.__file__).parent
 SOON = 20_000
 MARKUP = "<img src=x onerror=window.hacked=1><b>bold</b>"
@@ -24,7 +26,7 @@ NASTY = f"""
 import whistlestop
 MARKUP = {MARKUP!r}
 with whistlestop.run(stop_when=[whistlestop.when(lambda moment: moment.step >= 20, MARKUP)]) as run:
-    for step in run.steps(total=1000, per_epoch=10):
+    for step in run.steps(total=200, per_epoch=10):
         run.param(MARKUP, MARKUP)
         run.log(loss=1.0)
         if int(step) % 5 == 4:
@@ -37,6 +39,16 @@ raise RuntimeError(MARKUP)
 def loop(name: str, *, steps: int = 1_000_000, pace: float = 0.01, **more: Any) -> dict[str, Any]:
     env = {"STEPS": str(steps), "PACE": str(pace)}
     return {"name": name, "command": [sys.executable, "loop.py"], "env": env, **more}
+
+
+def train(name: str) -> dict[str, Any]:
+    return {"name": name, "command": f"python {name}.py", "env": {"STEPS": "100000000"}}
+
+
+def moving(page: Page, phase: str) -> int:
+    """Its step, once it has made some."""
+    steps = station(page, phase).locator("[data-monitor=steps]")
+    return until(lambda: steps.count() and step_of(page, phase) > 5 and step_of(page, phase), what="the first steps")
 
 
 def shown(page: Page, text: str | re.Pattern[str]) -> None:
@@ -57,35 +69,32 @@ def step_of(page: Page, phase: str) -> int:
 
 
 def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
-    web_server: ServerProcess, page_of: Pages, check_page: Check
+    web_server: ServerProcess, page_of: Pages, check_page: Check, tmp_path: Path
 ) -> None:
-    run = web_server.submit(
-        loop("first"),
-        loop("second"),
-        {"name": "last", "kind": "task", "command": "true"},
-        directory=PROGRAMS,
-        name="line",
-    )
+    """The example's pipeline: two models are trained, and what both have learned is used by the tasks behind them."""
+    shutil.copytree(PIPELINE, tmp_path / "pipeline")
+    tasks = [{"name": name, "kind": "task", "command": f"python {name}.py"} for name in ("synthesis", "report")]
+    trained = [train("tabular"), train("text")]
+    run = web_server.submit(*trained, *tasks, directory=tmp_path / "pipeline", name="synthetic-data")
     page = page_of(web_server)
     page.goto(f"/runs/{run.id}")
-    before = until(lambda: station(page, "first").locator("[data-monitor=steps]").count() and step_of(page, "first"))
+    before = moving(page, "tabular")
     page.evaluate("window.loadedOnce = true")
-    until(lambda: step_of(page, "first") > before + 20, what="steps to move")
-    batches = station(page, "first").locator("[data-monitor=batches]")
-    expect(batches).to_contain_text(re.compile(r"E\d+\s*\d+/100"))
-    assert "Step" in (station(page, "first").locator("svg[role=img]").first.get_attribute("aria-label") or "")
-    expect(station(page, "last").get_by_role("button", name=re.compile("Stop"))).to_have_count(0)  # a task has none
+    until(lambda: step_of(page, "tabular") > before + 20, what="steps to move")
+    tabular, text, synthesis = (station(page, name) for name in ("tabular", "text", "synthesis"))
+    expect(tabular.locator("[data-monitor=batches]")).to_contain_text(re.compile(r"E\d+\s*\d+/\d+"))
+    assert "Step" in (tabular.locator("svg[role=img]").first.get_attribute("aria-label") or "")
+    expect(synthesis.get_by_role("button")).to_have_count(0)  # a task has no step to stop at
     check_page(page, "run-running")
 
-    page.get_by_role("button", name="Stop second as soon as it begins").click()
-    confirm(page, "Stop second")
-    expect(station(page, "second")).to_contain_text("will stop as soon as it begins", timeout=SOON)
-    page.get_by_role("button", name="Stop first now and keep its result").click()
-    confirm(page, "Stop first")
+    page.get_by_role("button", name="Stop text as soon as it begins").click()
+    confirm(page, "Stop text")
+    expect(text).to_contain_text("will stop as soon as it begins", timeout=SOON)
+    page.get_by_role("button", name="Stop tabular now and keep its result").click()
+    confirm(page, "Stop tabular")
     expect(page.locator(".run-title .status")).to_have_text("completed", timeout=3 * SOON)
-    for phase in ("first", "second"):
-        expect(station(page, phase)).to_contain_text("manually stopped")
-        expect(station(page, phase)).to_contain_text("by local")
+    for phase in (tabular, text):
+        expect(phase).to_contain_text("manually stopped by local")
     assert page.evaluate("window.loadedOnce") is True  # all that without a reload
 
 
@@ -93,7 +102,7 @@ def test_pause_resume_and_a_note_from_the_page(web_server: ServerProcess, page_o
     run = web_server.submit(loop("train"), directory=PROGRAMS, name="pausing")
     page = page_of(web_server)
     page.goto(f"/runs/{run.id}")
-    until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+    moving(page, "train")
     page.get_by_role("button", name="Pause", exact=True).click()
     confirm(page, "Pause")
     status = page.locator(".run-title .status")
@@ -120,7 +129,7 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     run = web_server.submit(loop("train", env={"PACE": "0.01", "HOSTILE": ""}), directory=PROGRAMS, name="doomed")
     page = page_of(web_server)
     page.goto(f"/runs/{run.id}")
-    until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+    moving(page, "train")
     page.get_by_role("button", name="Kill", exact=True).click()
     page.get_by_label("Note (optional)").fill("diverged")
     confirm(page, "Confirm")
@@ -164,6 +173,10 @@ def test_what_comes_from_outside_stays_text(
         if tab == "overview":
             for place in (".note-text", ".ending", ".reasons", ".params"):
                 expect(page.locator(place)).to_contain_text(MARKUP)
+            line = page.get_by_role(
+                "img", name=re.compile("^Step 20 of 200; 4 evaluations, the last at step 19; 2 of 20")
+            )
+            expect(line.locator(".mark-short")).to_have_attribute("d", re.compile("(M[^M]+){4}"))
         if tab == "events":
             expect(page.locator(".event-table")).to_contain_text(MARKUP)
         assert page.locator("main img").count() == 0
@@ -177,7 +190,7 @@ def test_a_viewer_sees_everything_and_has_no_buttons(web_server: ServerProcess, 
         token = client.create_token("guest", "viewer").token
         page = page_of(web_server, token)
         page.goto(f"/runs/{run.id}")
-        until(lambda: station(page, "train").locator("[data-monitor=steps]").count() and step_of(page, "train") > 5)
+        moving(page, "train")
         for name in ("Pause", "Kill", "Stop train now and keep its result", "Add"):
             assert page.get_by_role("button", name=name, exact=True).count() == 0
         client.kill(run.id)

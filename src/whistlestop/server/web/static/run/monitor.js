@@ -5,7 +5,7 @@ import { percent } from "../format.js";
 import { count, plural } from "./words.js";
 
 const NAME = 26;  // pixels that an epoch's name needs
-const GAP = 5;  // pixels between two marks: closer ones would be a block
+const GAP = 4;  // pixels between two marks: closer ones would be a block
 const THINNED = 500;  // the server tells no more marks than that
 
 export function StepMonitor({ progress, marks, status }) {
