@@ -205,13 +205,30 @@ def test_signing_out_leads_to_the_sign_in_page_and_back_takes_nobody_in(
 
 
 def test_an_address_after_sign_in_is_never_another_server(web_server: ServerProcess, page_of: Any) -> None:
-    for target in ("//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:alert(1)"):
-        page = page_of(web_server, token="")
-        page.goto("/sign-in?next=" + target)
-        page.get_by_label("Token").fill(web_server.token)
-        page.keyboard.press("Enter")
-        page.locator(".who-name").wait_for()
-        assert page.url == f"{web_server.url}/", target
+    page = page_of(web_server, token="")
+    page.goto("/sign-in?next=//evil.example/x")
+    targets = [
+        "/\\evil.example",
+        "//evil.example",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "",
+        "/sign-in",
+        ["/a"],
+    ]
+    leads = page.evaluate(
+        """async (targets) => {
+            const base = document.querySelector("script[type=module]").src.replace("app.js", "");
+            const {safe} = await import(base + "pages/sign_in.js");
+            return [...targets, "/runs/1?tab=logs"].map(safe);
+        }""",
+        targets,
+    )
+    assert leads == ["/"] * len(targets) + ["/runs/1?tab=logs"]
+    page.get_by_label("Token").fill(web_server.token)
+    page.keyboard.press("Enter")
+    page.locator(".who-name").wait_for()
+    assert page.url == f"{web_server.url}/"
 
 
 def test_a_viewer_is_shown_as_one_and_can_change_nothing(web_server: ServerProcess, page_of: Any) -> None:

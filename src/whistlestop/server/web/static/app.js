@@ -21,8 +21,14 @@ function App() {
   const [failed, setFailed] = useState(null);
   const signing = path === "/sign-in";
   useEffect(() => {
-    if (signing || me) return;
-    loadMe().then(() => setFailed(null), setFailed);
+    if (signing || me) return undefined;
+    let timer = null;
+    const load = () => loadMe().then(() => setFailed(null), (problem) => {
+      setFailed(problem);
+      if (problem.status === 0 || problem.status >= 500) timer = setTimeout(load, 2000);
+    });
+    load();
+    return () => clearTimeout(timer);
   }, [signing, me]);
   if (signing) return html`<${Page} module="sign_in" params=${{}} query=${query} /><${Toasts} />`;
   if (!me) {

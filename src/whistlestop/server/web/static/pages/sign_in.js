@@ -63,7 +63,7 @@ function takeCode() {
 }
 
 /** Only our own pages: `//elsewhere` and `https:…` are addresses of others. */
-function safe(next) {
+export function safe(next) {
   if (typeof next !== "string" || !next.startsWith("/")) return "/";
   const address = new URL(next, location.origin);
   return address.origin === location.origin && address.pathname !== "/sign-in" ? address.pathname + address.search : "/";
