@@ -172,7 +172,7 @@ async def _look_at(url: str, token: str, run: str, count: int, pipe: Any) -> Non
             await asyncio.sleep(number / count)
             while True:
                 asked = time.perf_counter()
-                await http.get(f"/runs/{run}/charts", params=[*CHARTS, ("width", "600")])
+                await http.get(f"/runs/{run}/charts", params=[*CHARTS, ("width", "600"), ("max_age", "1")])
                 charts.append(time.perf_counter() - asked)
                 await asyncio.sleep(max(0.0, 1.0 - (time.perf_counter() - asked)))
 

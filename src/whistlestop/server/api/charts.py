@@ -4,12 +4,13 @@ import math
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from whistlestop.domain.errors import BadRequest
 from whistlestop.server.api.access import Ctx, Viewer
 from whistlestop.server.services import charts
+from whistlestop.server.services.answers import Answers
 from whistlestop.server.store import runs
 from whistlestop.wire.charts import Axis, Charts, SeriesList, Sparklines
 
@@ -28,10 +29,20 @@ def list_series(run: Run, context: Ctx, _actor: Viewer) -> SeriesList:
         return charts.series_list(connection, runs.resolve(connection, run).id)
 
 
+async def answers_of(request: Request) -> Answers:
+    """The application's own, made with its first chart: they belong to the event loop that serves it."""
+    state = request.app.state
+    if not hasattr(state, "answers"):
+        state.answers = Answers()
+    answers: Answers = state.answers
+    return answers
+
+
 @router.get("/runs/{run}/charts", response_model=Charts)
-def read_charts(
+async def read_charts(
     run: Run,
     context: Ctx,
+    answers: Annotated[Answers, Depends(answers_of)],
     _actor: Viewer,
     name: Annotated[list[Name], Query(max_length=MOST_NAMES, description="default: all, the first hundred")] = [],  # noqa: B006
     phase: Annotated[str | None, Query(max_length=200)] = None,
@@ -41,14 +52,20 @@ def read_charts(
     ] = None,
     end: Annotated[float | None, Query(alias="to", ge=-1e300, le=1e300)] = None,
     width: Annotated[int, Query(ge=1, le=4000, description="buckets at most, as a rule one per pixel")] = 600,
+    max_age: Annotated[float, Query(ge=0, le=60, description="seconds; an answer that old will do")] = 0.0,
 ) -> Response:
     """Lines in at most `width` buckets with their lowest, highest and last value: no spike is lost."""
     view = charts.View(axis, -math.inf if start is None else start, math.inf if end is None else end, width)
-    with context.database.read() as connection:
-        row = runs.resolve(connection, run)
-        names = list(dict.fromkeys(name)) or charts.names(connection, row.id, phase)[:MOST_NAMES]
-        found = charts.charts(connection, row.id, names, view, phase=phase) if names else []
-    return _json(Charts.model_construct(charts=found))
+
+    def make() -> bytes:
+        with context.database.read() as connection:
+            row = runs.resolve(connection, run)
+            names = list(dict.fromkeys(name)) or charts.names(connection, row.id, phase)[:MOST_NAMES]
+            found = charts.charts(connection, row.id, names, view, phase=phase) if names else []
+        return _encoded(Charts.model_construct(charts=found))
+
+    body = await answers.get((run, tuple(name), phase, view), make, max_age=max_age)
+    return Response(body, media_type="application/json")
 
 
 @router.get("/sparklines", response_model=Sparklines)
@@ -66,5 +83,9 @@ def read_sparklines(
 
 
 def _json(view: Charts | Sparklines) -> Response:
+    return Response(_encoded(view), media_type="application/json")
+
+
+def _encoded(view: Charts | Sparklines) -> bytes:
     """Tens of thousands of numbers that we have just made ourselves need no second look."""
-    return Response(msgspec.json.encode(view, enc_hook=vars), media_type="application/json")
+    return msgspec.json.encode(view, enc_hook=vars)
