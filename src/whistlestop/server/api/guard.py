@@ -90,7 +90,7 @@ def _too_large(most: int) -> TooLarge:
 
 
 def _is_bundle(scope: Scope) -> bool:
-    return scope["method"] == "PUT" and scope["path"].startswith("/api/v1/bundles/")
+    return scope["method"] == "PUT" and str(scope["path"]).startswith("/api/v1/bundles/")
 
 
 def _unspeakable(scope: Scope) -> WhistleError | None:
