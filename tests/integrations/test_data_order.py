@@ -1,9 +1,8 @@
 """What a training consumes over many interruptions, with real loaders: the same samples, in the same order."""
 
 import gc
+import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from whistlestop.sdk.batches import Batches, position_of
+from whistlestop.testing.forks import Forks
 from whistlestop.testing.missing import missing
 
 try:
@@ -166,14 +166,22 @@ with whistlestop.run("plain", checkpoints=sys.argv[1]) as run:
 """
 
 
+@pytest.fixture(scope="module")
+def torch_loaded() -> Iterator[Forks]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WHISTLE_", "RANK"))}
+    forks = Forks("import torch", clean)
+    yield forks
+    forks.close()
+
+
 @pytest.mark.parametrize(("workers", "own"), [(0, "global"), (0, "own"), (2, "global")])
-def test_a_plain_loader_that_shuffles_goes_on_in_the_same_order(tmp_path: Path, workers: int, own: str) -> None:
+def test_a_plain_loader_that_shuffles_goes_on_in_the_same_order(
+    torch_loaded: Forks, tmp_path: Path, workers: int, own: str
+) -> None:
     """No Batches, no state of its own: its sampler is wound on, and the random numbers of the loop stay the same."""
-    (tmp_path / "plain.py").write_text(PLAIN)
 
     def train(place: str, stop: int) -> list[str]:
-        given = [sys.executable, "plain.py", place, str(workers), own, str(stop)]
-        done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        done = torch_loaded.run(PLAIN, place, str(workers), own, str(stop), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
