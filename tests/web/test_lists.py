@@ -12,6 +12,8 @@ from playwright.sync_api import Page, expect
 
 from whistlestop.testing.server import ServerProcess
 
+expect.set_options(timeout=30_000)  # on a machine with much else to do
+
 PROGRAMS = Path(__file__).parents[2] / "src" / "whistlestop" / "testing" / "programs"
 TASK = {"name": "only", "kind": "task", "command": "true"}
 SLEEP = {"name": "only", "kind": "task", "command": "sleep 600"}

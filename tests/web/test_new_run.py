@@ -9,6 +9,8 @@ from playwright.sync_api import Page, expect
 
 from whistlestop.testing.server import ServerProcess
 
+expect.set_options(timeout=30_000)  # on a machine with much else to do
+
 SPEC = """\
 name: tune
 project: new
@@ -64,13 +66,13 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     expect(page.locator(".verdict")).to_have_text("valid")
     assert "project: new" in yaml(page)
     field = page.locator("[data-path='phases.0.slots']")
-    field.get_by_label("Slots").fill("many")
+    field.get_by_label("Slots", exact=True).fill("many")
     expect(page.locator(".verdict")).to_have_text("1 mistake")
     expect(field.locator(".field-error")).to_contain_text("must be a whole number")
     expect(page.locator(".editor-number.is-wrong")).to_have_text("6")
     expect(page.get_by_role("button", name="Submit run")).to_be_disabled()
     check_page(page, "new-run-mistake")
-    field.get_by_label("Slots").fill("2")
+    field.get_by_label("Slots", exact=True).fill("2")
     expect(page.locator(".verdict")).to_have_text("valid")
     editor = page.get_by_label("whistle.yaml")
     editor.fill(yaml(page).replace("command:", "comand:"))
@@ -84,7 +86,7 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     expect(page.get_by_text("The YAML can't be read now")).to_be_visible()
     editor.fill(yaml(page).replace("command: [", "command:"))
     expect(page.locator(".verdict")).to_have_text("valid")
-    expect(field.get_by_label("Slots")).to_have_value("3")
+    expect(field.get_by_label("Slots", exact=True)).to_have_value("3")
     assert page_of.errors(page) == []
 
 
@@ -97,12 +99,12 @@ def test_another_run_can_be_changed_and_what_can_not_fit_is_refused_in_words(
     page.goto(f"/new?from={first.id}")
     expect(page.locator(".verdict")).to_have_text("valid")
     expect(page.get_by_text(re.compile(rf"From .*#{first.number}", re.S)).first).to_be_visible()
-    page.locator("[data-path='phases.0.slots']").get_by_label("Slots").fill("9")
+    page.locator("[data-path='phases.0.slots']").get_by_label("Slots", exact=True).fill("9")
     expect(page.get_by_label("whistle.yaml")).to_have_value(re.compile("slots: 9"))
     expect(page.locator(".verdict")).to_have_text("valid")
     page.get_by_role("button", name="Submit run").click()
     expect(page.get_by_role("alert").first).to_contain_text("the largest pool has 2")
-    page.locator("[data-path='phases.0.slots']").get_by_label("Slots").fill("")
+    page.locator("[data-path='phases.0.slots']").get_by_label("Slots", exact=True).fill("")
     expect(page.get_by_label("whistle.yaml")).not_to_have_value(re.compile("slots"))
     page.get_by_role("button", name="Submit run").click()
     expect(page).to_have_url(re.compile("/runs/r-"))

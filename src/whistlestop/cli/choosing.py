@@ -1,6 +1,6 @@
 """Which runs a destructive verb is about, and the question before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -41,7 +41,14 @@ def choose(
     return list(client.all_runs(status=wanted or list(among), project=project, search=search))
 
 
-def ask(runs: Sequence["RunView"], question: str, *, yes: bool, verb: str) -> None:
+def ask(
+    runs: Sequence["RunView"],
+    question: str,
+    *,
+    yes: bool,
+    verb: str,
+    stakes: Callable[[], Sequence[str]] = tuple,
+) -> None:
     """Name every run with what it is about to lose. Without a terminal only --yes is a yes."""
     if yes:
         return
@@ -53,6 +60,8 @@ def ask(runs: Sequence["RunView"], question: str, *, yes: bool, verb: str) -> No
         typer.echo(printable(describe(run)), err=True)
     if len(runs) > SHOWN:
         typer.echo(f"  … and {len(runs) - SHOWN} more", err=True)
+    for line in stakes():
+        typer.echo(printable(line), err=True)
     if not typer.confirm(question, err=True):
         raise typer.Abort
 

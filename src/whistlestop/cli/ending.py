@@ -39,7 +39,8 @@ def end_runs(
             _nothing(as_json)
             return
         goes = " Its checkpoints go, too." if verb == "cancel" else ""
-        ask(chosen, f"This will permanently {verb} {count(chosen)}.{goes} Are you sure?", yes=yes, verb=verb)
+        ask(chosen, f"This will permanently {verb} {count(chosen)}.{goes} Are you sure?", yes=yes, verb=verb,
+            stakes=lambda: _stakes(client, chosen, verb))  # fmt: skip
         one = names is not None and len(chosen) == 1
         try:
             code = (
@@ -53,6 +54,14 @@ def end_runs(
             aside(f"\nwhistle: left. The {verb} is recorded and goes on; see: whistle ls")
             raise typer.Exit(following.DETACHED) from None
     raise typer.Exit(code)
+
+
+def _stakes(client: "Client", chosen: Sequence["RunView"], verb: Literal["kill", "cancel"]) -> list[str]:
+    """What one run keeps and loses; of many, `whistle ls` is the better place."""
+    if len(chosen) != 1:
+        return []
+    told = client.consequences(chosen[0].id, verb)
+    return [f"  kept: {'; '.join(told.kept)}", f"  lost: {'; '.join(told.lost)}"] if told.refused is None else []
 
 
 def _one(client: "Client", run: "RunView", verb: str, note: str, wait: bool, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 import { html } from "../lib.js";
 import { api } from "../api.js";
 import { credits } from "../format.js";
+import { navigate } from "../route.js";
 import { Button, Dialog, ProblemBox, Spinner } from "../ui/index.js";
 import { Footer, opened, pathOf, useAsking, useConsequences } from "./state.js";
 
@@ -12,7 +13,7 @@ export function DeleteDialog({ run, close }) {
   const { busy, problem, act } = useAsking(close);
   const active = !ENDED.has(run.status);
   const gone = () => {
-    if (location.pathname.startsWith("/runs/")) history.back();
+    if (location.pathname.startsWith("/runs/")) navigate(`/projects/${encodeURIComponent(run.project)}`, { replace: true });
   };
   const footer = active && found?.refused
     ? html`<${Button} onClick=${close}>Back<//>

@@ -11,7 +11,7 @@ export function changesOf(text) {
 
 export function SetField({ value, onInput }) {
   return html`<${Field} label="Changes (optional)" hint="One per line: phases.0.env.LR=0.01">
-    <textarea rows="2" class="mono" spellcheck="false" value=${value} onInput=${(event) => onInput(event.target.value)}></textarea><//>`;
+    <textarea rows="2" class="mono" spellcheck=${false} value=${value} onInput=${(event) => onInput(event.target.value)}></textarea><//>`;
 }
 
 export function RerunDialog({ run, close }) {

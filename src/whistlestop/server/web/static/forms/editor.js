@@ -29,7 +29,7 @@ export function Editor({ text, problems, onInput, handle, disabled }) {
     <div class="editor-gutter" ref=${gutter} aria-hidden="true"><div class="editor-numbers">${Array.from({ length: lines }, (_, at) => html`<div key=${at}
       class="editor-number ${wrong.has(at + 1) ? "is-wrong" : ""}" title=${wrong.get(at + 1)} data-line=${at + 1}
       onClick=${() => handle.current.goto(at + 1)}>${at + 1}</div>`)}</div></div>
-    <textarea ref=${area} class="editor-text" aria-label="whistle.yaml" aria-describedby="spec-problems" spellcheck="false" autocapitalize="off" wrap="off"
+    <textarea ref=${area} class="editor-text" aria-label="whistle.yaml" aria-describedby="spec-problems" spellcheck=${false} autocapitalize="off" wrap="off"
       aria-invalid=${problems.length ? "true" : undefined} readonly=${disabled} value=${text} onScroll=${follow} onKeyDown=${key}
       onInput=${(event) => { event.target.dataset.typed = "1"; onInput(event.target.value); }}
       onBlur=${(event) => { delete event.target.dataset.typed; }}></textarea>

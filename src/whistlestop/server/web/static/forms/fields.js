@@ -38,11 +38,11 @@ function control(field, value, onInput) {
       key=${choice} value=${choice}>${choice}</option>`)}</select>`;
   }
   if (/(^|\.)command$/.test(field.path)) {
-    return html`<textarea class="mono" spellcheck="false" rows=${Math.min(6, value.split("\n").length)} value=${value}
+    return html`<textarea class="mono" spellcheck=${false} rows=${Math.min(6, value.split("\n").length)} value=${value}
       onInput=${(event) => onInput(event.target.value)}></textarea>`;
   }
   return html`<input type="text" class=${field.kind === "number" ? "" : "mono"} inputmode=${field.kind === "number" ? "decimal" : undefined}
-    value=${value} placeholder=${field.default} spellcheck="false" onInput=${(event) => onInput(event.target.value)} />`;
+    value=${value} placeholder=${field.default} spellcheck=${false} onInput=${(event) => onInput(event.target.value)} />`;
 }
 
 function AddVariable({ at, onInput, known }) {
@@ -56,7 +56,7 @@ function AddVariable({ at, onInput, known }) {
     input.value = "";
   };
   return html`<div class="add-variable row"><input type="text" class="mono" placeholder="VARIABLE" aria-label="Name of a new environment variable"
-    spellcheck="false" maxlength="200" onKeyDown=${(event) => { if (event.key === "Enter") add(event); }} />
+    spellcheck=${false} maxlength="200" onKeyDown=${(event) => { if (event.key === "Enter") add(event); }} />
     <button type="button" class="button is-plain is-small" onClick=${add}>Add variable</button></div>`;
 }
 

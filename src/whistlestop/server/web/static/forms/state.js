@@ -18,9 +18,13 @@ export function useSpec(first) {
       const answer = await api.post("/check", { spec: text, set: sets });
       if (number !== now.current.asked) return;
       here.text = answer.spec ?? text;
-      here.sets.clear();
+      // What could not be put into the text stays where it was typed, with its mistake.
+      const bad = (path) => answer.fields.some((field) => field.path === path && field.problem);
+      const left = answer.spec === text ? [...here.sets].filter(([path]) => bad(path)) : [];
+      here.sets = new Map(left);
       setState((before) => ({
-        text: here.text, ok: answer.ok, problems: answer.problems, checking: false, values: {}, trouble: null,
+        text: here.text, ok: answer.ok, problems: answer.problems, checking: false, trouble: null,
+        values: Object.fromEntries(left.map(([path]) => [path, before.values[path]])),
         readable: answer.fields.length > 0, fields: answer.fields.length ? answer.fields : before.fields,
       }));
     } catch (trouble) {

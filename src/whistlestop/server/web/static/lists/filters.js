@@ -4,6 +4,7 @@ import { mayAct } from "../me.js";
 import { setQuery } from "../route.js";
 import { Button, Icon, StatusMark } from "../ui/index.js";
 import { openAction } from "../actions/index.js";
+import { PAGE } from "./state.js";
 
 const STATUSES = ["running", "starting", "queued", "waiting", "completed", "failed", "killed"];
 const SETTLED = 250;  // milliseconds without a letter
@@ -67,9 +68,12 @@ function bulkFilter({ project, status, search }) {
 
 export function Pager({ list }) {
   if (list.pages < 2) return null;
-  const first = (list.page - 1) * 100 + 1;
+  const first = (list.shown - 1) * PAGE + 1;  // of what is there, not of what is on its way
   const last = Math.min(list.total, first + list.runs.length - 1);
-  const to = (page) => setQuery({ page: page > 1 ? page : null });
+  const to = (page) => {
+    setQuery({ page: page > 1 ? page : null });
+    scrollTo(0, 0);
+  };
   return html`<nav class="pager" aria-label="Pages of runs">
     <span class="muted">${first.toLocaleString("en-US")}–${last.toLocaleString("en-US")} of ${list.total.toLocaleString("en-US")}</span>
     <span class="push row"><${Button} disabled=${list.page < 2} onClick=${() => to(list.page - 1)}>Previous<//>

@@ -36,7 +36,7 @@ export function useRuns(project, query) {
       const told = performance.now();
       setState((before) => ({
         runs: found.runs.map((run) => ({ ...run, told })), total: found.total,
-        cursor: before.cursor ?? found.cursor, problem: null, asked: wanted,
+        cursor: before.cursor ?? found.cursor, problem: null, asked: wanted, shown: at,
       }));
     } catch (problem) {
       if (newest.current === wanted) setState((before) => ({ ...before, problem }));

@@ -57,6 +57,5 @@ function First({ act }) {
   return html`<${Empty} title="No runs yet">
     <p>In the directory with your training code, on a machine that can reach this server:</p>
     <pre class="command">whistle run -- python train.py</pre>
-    <p>The run appears here by itself. With a <code>whistle.yaml</code> it can have phases, a budget and stop rules:
-      <code>whistle submit</code>.${act && html` You can also write one here: <${Link} href="/new">New run<//>.`}</p><//>`;
+    <p>The run appears here by itself. With a <code>whistle.yaml</code> it can have phases, a budget and stop rules: <code>whistle submit</code>.${act && html` You can also write one here: <${Link} href="/new">New run<//>.`}</p><//>`;
 }
