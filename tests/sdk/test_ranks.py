@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from whistlestop.sdk.place import find_place
 from whistlestop.sdk.processes import lives
 from whistlestop.sdk.settings import Settings
 from whistlestop.sdk.world import World, find_world
+from whistlestop.testing.forks import Forks
 from whistlestop.testing.missing import missing
 from whistlestop.testing.wait import until
 
@@ -38,37 +39,42 @@ root = Path(sys.argv[1])
 """
 
 
-def with_torch(root: Path, script: str) -> str:
-    """Ranks are forked: that needs a process of its own, without threads."""
+@pytest.fixture(scope="module")
+def torch_loaded() -> Iterator[Forks]:
     if importlib.util.find_spec("torch") is None:
         missing("torch is not installed")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("WHISTLE_", "RANK"))}
-    done = subprocess.run(
-        [sys.executable, "-c", HEADER + textwrap.dedent(script), str(root)],
-        env={**env, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WHISTLE_", "RANK"))}
+    forks = Forks("import torch, torch._dynamo", {**clean, "OMP_NUM_THREADS": "1"})
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def with_torch(torch_loaded: Forks, tmp_path: Path) -> Callable[[str], str]:
+    """Ranks are forked: that needs a process of its own, without threads."""
+
+    def run(script: str) -> str:
+        done = torch_loaded.run(HEADER + textwrap.dedent(script), str(tmp_path), cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.mark.drill
-def test_all_ranks_end_at_the_same_step_whatever_ends_them(tmp_path: Path) -> None:
-    kinds = {"stop": 2, "preempt": 1, "pause": 1, "signal one rank": 1, "signal all ranks": 1}
-    with_torch(tmp_path, f"report = drill(root, {kinds}, world=4, seed=1); assert report.rounds == 6")
+def test_all_ranks_end_at_the_same_step_whatever_ends_them(with_torch: Callable[[str], str]) -> None:
+    kinds = {"stop": 1, "preempt": 1, "pause": 1, "signal one rank": 1, "signal all ranks": 1}
+    with_torch(f"report = drill(root, {kinds}, world=4, seed=1); assert report.rounds == 5")
 
 
 @pytest.mark.drill
-def test_ranks_on_several_nodes_end_at_the_same_step(tmp_path: Path) -> None:
+def test_ranks_on_several_nodes_end_at_the_same_step(with_torch: Callable[[str], str]) -> None:
     kinds = {"stop": 1, "preempt": 1, "signal one rank": 1}
-    with_torch(tmp_path, f"report = drill(root, {kinds}, world=4, nodes=2, seed=2); assert report.rounds == 3")
+    with_torch(f"report = drill(root, {kinds}, world=4, nodes=2, seed=2); assert report.rounds == 3")
 
 
-def test_a_training_of_ranks_that_was_paused_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_training_of_ranks_that_was_paused_ends_as_if_it_had_not_been(with_torch: Callable[[str], str]) -> None:
     with_torch(
-        tmp_path,
         """
         (root / "straight").mkdir(); (root / "paused").mkdir()
         straight = Ranks(root / "straight", 2, env={"STEPS": "40"})
@@ -88,9 +94,8 @@ def test_a_training_of_ranks_that_was_paused_ends_as_if_it_had_not_been(tmp_path
     )
 
 
-def test_a_rank_that_dies_frees_the_others_and_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_dies_frees_the_others_and_is_named(with_torch: Callable[[str], str]) -> None:
     with_torch(
-        tmp_path,
         """
         ranks = Ranks(root, 3, env={"DIE_AT": "1:5"})
         codes = ranks.wait(60)
@@ -100,10 +105,9 @@ def test_a_rank_that_dies_frees_the_others_and_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_rank_that_hangs_in_a_collective_is_freed_by_the_death_of_another(tmp_path: Path) -> None:
+def test_a_rank_that_hangs_in_a_collective_is_freed_by_the_death_of_another(with_torch: Callable[[str], str]) -> None:
     """The others wait in user code that no signal ends."""
     with_torch(
-        tmp_path,
         """
         from whistlestop.testing.programs import ranks as program
         def train(model, optimizer, steps=[0]):
@@ -119,9 +123,10 @@ def test_a_rank_that_hangs_in_a_collective_is_freed_by_the_death_of_another(tmp_
     )
 
 
-def test_a_value_that_is_not_finite_in_one_rank_stops_all_and_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_a_value_that_is_not_finite_in_one_rank_stops_all_and_is_not_gone_on_from(
+    with_torch: Callable[[str], str],
+) -> None:
     with_torch(
-        tmp_path,
         """
         from whistlestop.blobs.checkpoints import CheckpointStore
         ranks = Ranks(root, 2, env={"NAN_AT": "1:5", "WHISTLE_CHECKPOINT_EVERY": "4 steps"})
@@ -134,9 +139,8 @@ def test_a_value_that_is_not_finite_in_one_rank_stops_all_and_is_not_gone_on_fro
     )
 
 
-def test_saves_by_the_clock_are_made_by_all_ranks_together(tmp_path: Path) -> None:
+def test_saves_by_the_clock_are_made_by_all_ranks_together(with_torch: Callable[[str], str]) -> None:
     with_torch(
-        tmp_path,
         """
         ranks = Ranks(root, 2, env={"STEPS": "150", "PAUSE_MS": "10", "WHISTLE_CHECKPOINT_EVERY": "0.3 seconds"})
         assert set(ranks.wait().values()) == {0}, ranks.words()
