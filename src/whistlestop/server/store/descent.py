@@ -73,15 +73,20 @@ class Reader:
             for series, record in wanted
             if (series.id, record) not in self._chunks
         }
-        table = metric_chunks.c
-        for which in rollups.among(table.attempt_id, table.name, table.first_record, keys=missing):
-            query = sa.select(table.attempt_id, table.name, table.first_record, table.data).where(which)
-            for row in self._connection.execute(query):
-                points = metrics.unpack(row.data)
-                made = buckets.of_points(points.step, points.time, points.value)
-                self._chunks[missing[row.attempt_id, row.name, row.first_record]] = made
-                self.rows += 1
-            self.statements += 1
+        for row in _CHUNKS.read(self._connection, missing):
+            points = metrics.unpack(row.data)
+            made = buckets.of_points(points.step, points.time, points.value)
+            self._chunks[missing[row.attempt_id, row.name, row.first_record]] = made
+            self.rows += 1
+        self.statements += bool(missing)
+
+
+_CHUNKS = rollups.Lookup(
+    metric_chunks.c.attempt_id,
+    metric_chunks.c.name,
+    metric_chunks.c.first_record,
+    of=sa.select(metric_chunks.c.attempt_id, metric_chunks.c.name, metric_chunks.c.first_record, metric_chunks.c.data),
+)
 
 
 @dataclass

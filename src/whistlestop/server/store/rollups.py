@@ -15,7 +15,6 @@ FACTOR = 16
 ROW = 256  # buckets
 CHUNK = 4096  # points: a row of level 1
 WHOLE = 3  # the level at which a chunk is one bucket
-MOST_TERMS = 100  # in one condition: SQLite takes a thousand
 
 
 class Key(NamedTuple):
@@ -47,7 +46,8 @@ def full_buckets(chunks: int, level: int) -> int:
 
 def grow(connection: sa.Connection, grown: Sequence[Grown]) -> None:
     begun = read(connection, [key for each in grown for key in _begun(each)])
-    drop(connection, list(begun))
+    if begun:
+        connection.execute(_DROP, [dict(zip(("series", "of_level", "row_number"), key, strict=True)) for key in begun])
     rows: list[dict[str, Any]] = []
     for each in grown:
         rows += _rows(each, begun)
@@ -56,30 +56,51 @@ def grow(connection: sa.Connection, grown: Sequence[Grown]) -> None:
 
 
 def read(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Stored]:
-    found: dict[Key, Stored] = {}
-    for which in among(metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number, keys=keys):
-        for row in connection.execute(sa.select(metric_rollups).where(which)):
-            found[Key(row.series_id, row.level, row.number)] = Stored(row.first_record, buckets.unpack(row.data))
-    return found
+    return {
+        Key(row.series_id, row.level, row.number): Stored(row.first_record, buckets.unpack(row.data))
+        for row in _ROWS.read(connection, keys)
+    }
 
 
-def drop(connection: sa.Connection, keys: Iterable[Key]) -> None:
-    for which in among(metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number, keys=keys):
-        connection.execute(metric_rollups.delete().where(which))
+class Lookup:
+    """Rows by the three columns of their primary key, a few statements for any number of them.
 
-
-def among(*columns: sa.Column[Any], keys: Iterable[tuple[Any, Any, Any]]) -> Iterator[sa.ColumnElement[bool]]:
-    """The three columns of a primary key are one of these keys: as a few conditions, one for each statement.
-
-    Written out, because SQLite reads the whole table for `(a, b, c) IN (…)`.
+    Not by `(a, b, c) IN (…)`, for which SQLite reads the whole table. What is asked for most is built only once.
     """
-    first, second, third = columns
-    groups: dict[tuple[Any, Any], list[Any]] = {}
-    for one, two, three in keys:
-        groups.setdefault((one, two), []).append(three)
-    terms = [sa.and_(first == one, second == two, third.in_(threes)) for (one, two), threes in groups.items()]
-    for start in range(0, len(terms), MOST_TERMS):
-        yield sa.or_(*terms[start : start + MOST_TERMS])
+
+    FEW = 4  # pairs of the first two columns: a statement for each of them
+    MOST = 100  # of them in one statement: SQLite takes a thousand terms
+
+    def __init__(self, *columns: sa.Column[Any], of: sa.Select[Any]) -> None:
+        self._columns, self._select = columns, of
+        self._one = of.where(
+            columns[0] == sa.bindparam("one"),
+            columns[1] == sa.bindparam("two"),
+            columns[2].in_(sa.bindparam("threes", expanding=True)),
+        )
+
+    def read(self, connection: sa.Connection, keys: Iterable[tuple[Any, Any, Any]]) -> Iterator[sa.Row[Any]]:
+        groups: dict[tuple[Any, Any], list[Any]] = {}
+        for one, two, three in keys:
+            groups.setdefault((one, two), []).append(three)
+        if len(groups) <= self.FEW:
+            for (one, two), threes in groups.items():
+                yield from connection.execute(self._one, {"one": one, "two": two, "threes": threes})
+            return
+        first, second, third = self._columns
+        terms = [sa.and_(first == one, second == two, third.in_(threes)) for (one, two), threes in groups.items()]
+        for start in range(0, len(terms), self.MOST):
+            yield from connection.execute(self._select.where(sa.or_(*terms[start : start + self.MOST])))
+
+
+_ROWS = Lookup(
+    metric_rollups.c.series_id, metric_rollups.c.level, metric_rollups.c.number, of=sa.select(metric_rollups)
+)
+_DROP = metric_rollups.delete().where(
+    metric_rollups.c.series_id == sa.bindparam("series"),
+    metric_rollups.c.level == sa.bindparam("of_level"),
+    metric_rollups.c.number == sa.bindparam("row_number"),
+)
 
 
 def _levels(each: Grown) -> Iterator[tuple[int, int]]:

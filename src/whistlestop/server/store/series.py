@@ -61,10 +61,13 @@ def of_runs(
     connection: sa.Connection, run_ids: Collection[str], names: Collection[str] = (), *, kind: str | None = None
 ) -> Sequence[Row]:
     """Every series with its attempt and its phase, the older attempts first."""
-    query = _OF_RUNS.where(metric_series.c.name.in_(names)) if names else _OF_RUNS
-    if kind is not None:
-        query = query.where(metric_series.c.kind == kind)
-    return connection.execute(query, {"run_ids": list(run_ids)}).all()
+    query = _OF_RUNS
+    values: dict[str, Any] = {"run_ids": list(run_ids)}
+    if names:
+        query, values = _NAMED, values | {"names": list(names)}
+    elif kind is not None:
+        query, values = _OF_KIND, values | {"of_kind": kind}
+    return connection.execute(query, values).all()
 
 
 def newest_value(row: Row) -> float:
@@ -87,6 +90,8 @@ _OF_RUNS = (
     .where(attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
     .order_by(attempts.c.run_id, attempts.c.number, metric_series.c.id)
 )
+_NAMED = _OF_RUNS.where(metric_series.c.name.in_(sa.bindparam("names", expanding=True)))
+_OF_KIND = _OF_RUNS.where(metric_series.c.kind == sa.bindparam("of_kind"))
 
 _CHANGE = metric_series.update().where(metric_series.c.id == sa.bindparam("series_id"))
 
