@@ -39,6 +39,9 @@ class Feed:
         """Whether clients have to look."""
         raise NotImplementedError
 
+    def joined(self) -> None:
+        """A client more: it may ask for what nobody wanted until now."""
+
     def due(self) -> float | None:
         """Seconds until the next look is needed though nothing changes."""
         return None
@@ -108,6 +111,7 @@ class Feeds:
             feed.start()
         else:
             feed.wanted.update(wanted)
+            feed.joined()
         try:
             yield feed  # type: ignore[misc]  # one kind of feed per topic
         finally:

@@ -131,6 +131,9 @@ class RunFeed(Feed):
                     separators=(",", ":"),
                 )
 
+    def joined(self) -> None:
+        self._memory.clear()  # logs and points that nobody followed may have grown since they were read
+
     def due(self) -> float | None:
         if not self._series_waits:
             return None

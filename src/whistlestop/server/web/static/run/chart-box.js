@@ -13,7 +13,7 @@ const AHEAD = "300px";  // drawn a little before they are scrolled to
 export function ChartBox({ store, summary: about, axis, view, settings, theme, runs, several, onZoom, onReset }) {
   const box = useRef(null);
   const [inView, width] = useInView(box);
-  const [found, setFound] = useState(null);
+  const [told, setFound] = useState(null);
   const [asTable, setAsTable] = useState(false);
   const [large, setLarge] = useState(false);
   const id = useId();
@@ -23,6 +23,8 @@ export function ChartBox({ store, summary: about, axis, view, settings, theme, r
     return store.show(about.phase, about.name, width, setFound);
   }, [store, inView, width, about.phase, about.name]);
 
+  // Steps must not be drawn as seconds while the answer to a new axis is on its way.
+  const found = told?.view.axis === view.kind ? told : null;
   const curves = useMemo(() => (found ? curvesOf(found.runs, settings, found.view.axis === "time") : []), [found, settings]);
   const own = curves.find((curve) => curve.at === 0 && !curve.superseded);
   const says = useMemo(() => (own ? summary(own) : null), [own]);
@@ -118,14 +120,13 @@ function Live({ curves, view, log, theme, axis, runs, name, says, onZoom, onRese
   </div>`;
 }
 
-/** A line for each run and one for what was superseded: its height does not change under the pointer. */
+/** A line for each run, with what was superseded at that place: its height does not change under the pointer. */
 function Legend({ curves, cursor, axis, runs, theme }) {
-  const current = curves.filter((curve) => !curve.superseded);
-  const tails = curves.filter((curve) => curve.superseded);
-  const here = cursor === null ? [] : tails.filter((curve) => cursor >= curve.x[0] && cursor <= curve.x.at(-1));
   const compared = runs.length > 1;
+  const tails = cursor === null ? []
+    : curves.filter((curve) => curve.superseded && cursor >= curve.x[0] && cursor <= curve.x.at(-1));
   return html`<div class="chart-legend" aria-hidden="true">
-    ${current.map((curve, row) => {
+    ${curves.filter((curve) => !curve.superseded).map((curve, row) => {
       const at = cursor === null ? -1 : nearest(curve.x, cursor);
       return html`<div class="legend-row" key=${curve.run}>
         ${(compared || cursor !== null) && html`<${Sample} curve=${curve} theme=${theme} />`}
@@ -134,12 +135,11 @@ function Legend({ curves, cursor, axis, runs, theme }) {
         ${at >= 0 && curve.smooth && html`<span class="legend-more">smoothed ${said(curve.smooth[at])}</span>`}
         ${at >= 0 && curve.bounds && curve.low[at] !== curve.high[at]
           && html`<span class="legend-more">${said(curve.low[at])} … ${said(curve.high[at])}</span>`}
+        ${tails.filter((tail) => tail.at === curve.at).map((tail) => html`<${Sample} curve=${tail} theme=${theme} />
+          <span class="legend-more">${said(tail.y[nearest(tail.x, cursor)])} attempt ${tail.attempt}, superseded</span>`)}
         ${row === 0 && cursor !== null && html`<span class="legend-x">${axis.word(cursor)}</span>`}
       </div>`;
     })}
-    ${tails.length > 0 && html`<div class="legend-row">${here.map((curve) => html`<${Sample} curve=${curve} theme=${theme} />
-      <span class="legend-name">attempt ${curve.attempt}, superseded</span>
-      <span class="legend-value">${said(curve.y[nearest(curve.x, cursor)])}</span>`)}</div>`}
   </div>`;
 }
 

@@ -26,7 +26,7 @@ export class ChartStore {
     if (JSON.stringify([view, runs]) === before) return;
     this.#generation += 1;
     this.#busy = false;
-    for (const key of this.#lines.keys()) this.#stale.add(key);
+    for (const key of [...this.#lines.keys(), ...this.#shown.keys()]) this.#stale.add(key);
     this.#soon(0);
   }
 

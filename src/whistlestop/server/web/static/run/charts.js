@@ -26,12 +26,13 @@ export function Charts({ run, query, series: message }) {
   const phases = useMemo(() => phasesOf(run, series ?? []), [run.phases.length, series]);
   const phase = phases.includes(query.phase) ? query.phase : query.phase === "*" ? null : defaultPhase(run, phases);
   const axis = ["time", "epoch"].includes(query.axis) ? query.axis : "step";
-  const view = useMemo(() => ({ axis, from: bound(query.from), to: bound(query.to) }), [axis, query.from, query.to]);
+  const kind = axis === "time" ? "time" : "step";
+  const view = useMemo(() => ({ kind, from: bound(query.from), to: bound(query.to) }), [kind, query.from, query.to]);
   const runs = useMemo(
     () => [run, ...compared].slice(0, MOST_RUNS).map((one) => ({ id: one.id, title: titleOf(one), zero: zeroOf(one) })),
     [run.id, run.started_at, compared],
   );
-  store.configure({ axis: axis === "time" ? "time" : "step", from: view.from, to: view.to }, runs);
+  store.configure({ axis: kind, from: view.from, to: view.to }, runs);
 
   const zoom = useCallback((from, to) => {
     if (to > from) setQuery({ from: tidy(from), to: tidy(to) });

@@ -35,15 +35,15 @@ export function Logs({ run, query }) {
   const hits = search && scan ? scan.lines : [];
   const count = filtered ? scan?.lines.length ?? 0 : total;
   const lineAt = (index) => (filtered ? scan.lines[index] : numbered(store, sizes, index));
-  const placeOf = (line) => (filtered ? scan.lines.indexOf(line) : indexOf(sizes, line));
+  const placeOf = (hit) => (filtered ? hit : indexOf(sizes, hits[hit]));  // the row in which a match is shown
 
   const step = (direction) => {
     if (!hits.length) return;
-    const next = current < 0 ? nearestHit(hits, placeOf, list.current?.top() ?? 0, direction)
+    const next = current < 0 ? nearestHit(hits.length, placeOf, list.current?.top() ?? 0, direction)
       : (current + direction + hits.length) % hits.length;
     setCurrent(next);
     setFollow(false);
-    list.current?.to(placeOf(hits[next]));
+    list.current?.to(placeOf(next));
   };
   useEffect(() => setCurrent(-1), [search, level, attempt]);
 
@@ -126,10 +126,17 @@ function useScan(run, query, total) {
     redraw();
     return () => scan.current?.close();
   }, [key]);
+  const grown = useRef(total);
+  grown.current = total;
   useEffect(() => {
-    const timer = wanted ? setTimeout(() => scan.current?.more(), GROWN) : 0;
-    return () => clearTimeout(timer);
-  }, [total, key]);
+    if (!wanted) return undefined;
+    let looked = grown.current;
+    const timer = setInterval(() => {
+      if (grown.current !== looked) scan.current?.more();
+      looked = grown.current;
+    }, GROWN);
+    return () => clearInterval(timer);
+  }, [key]);
   return wanted ? scan.current : null;
 }
 
@@ -170,10 +177,11 @@ function indexOf(sizes, line) {
   return 0;
 }
 
-function nearestHit(hits, placeOf, top, direction) {
-  const after = hits.findIndex((line) => placeOf(line) >= top);
-  if (direction > 0) return after < 0 ? 0 : after;
-  return after < 0 ? hits.length - 1 : (after - 1 + hits.length) % hits.length;
+/** The first match below the top of what is seen, or the last one above it. */
+function nearestHit(count, placeOf, top, direction) {
+  let after = 0;
+  while (after < count && placeOf(after) < top) after++;
+  return direction > 0 ? after % count : (after - 1 + count) % count;
 }
 
 const same = (one, other) => one && one.attempt === other.attempt && one.line === other.line;
