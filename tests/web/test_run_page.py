@@ -34,6 +34,13 @@ with whistlestop.run(stop_when=[whistlestop.when(lambda moment: moment.step >= 2
                 pass
 raise RuntimeError(MARKUP)
 """
+DEAF = """
+import time
+import whistlestop
+with whistlestop.run() as run:
+    for step in run.steps(total=100):
+        time.sleep(3600 if int(step) == 10 else 0)
+"""
 
 
 def loop(name: str, *, steps: int = 1_000_000, pace: float = 0.01, **more: Any) -> dict[str, Any]:
@@ -184,16 +191,27 @@ def test_what_comes_from_outside_stays_text(
         check_page(page, f"run-{tab}")
 
 
-def test_a_viewer_sees_everything_and_has_no_buttons(web_server: ServerProcess, page_of: Pages) -> None:
-    run = web_server.submit(loop("train"), directory=PROGRAMS, name="watched")
+def test_a_viewer_has_no_buttons_and_sees_a_stop_climb_its_ladder(
+    web_server: ServerProcess, page_of: Pages, tmp_path: Path
+) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    phase = {"name": "train", "command": [sys.executable, "deaf.py"], "grace": {"flag": "90s"}}
+    run = web_server.submit(phase, directory=tmp_path, name="deaf")
     with web_server.client() as client:
-        token = client.create_token("guest", "viewer").token
-        page = page_of(web_server, token)
+        page = page_of(web_server, client.create_token("guest", "viewer").token)
         page.goto(f"/runs/{run.id}")
         moving(page, "train")
         for name in ("Pause", "Kill", "Stop train now and keep its result", "Add"):
             assert page.get_by_role("button", name=name, exact=True).count() == 0
+        expect(page.locator("summary", has_text="Startup")).to_be_visible(timeout=SOON)
+        client.stop(run.id)
+        ladder = page.locator(".ladder")
+        expect(ladder).to_contain_text(re.compile(r"then SIGINT in 1m\d\ds"), timeout=SOON)
+        expect(ladder.locator("[aria-current=step]")).to_have_text("flag")
+        first = ladder.inner_text()
+        until(lambda: ladder.inner_text() != first, what="the countdown")
         client.kill(run.id)
+        expect(page.locator(".run-title .status")).to_have_text("killed", timeout=SOON)
 
 
 @pytest.mark.parametrize("path", ["/runs/nonsense", "/runs/999999"])

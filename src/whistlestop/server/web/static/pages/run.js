@@ -28,7 +28,8 @@ export default function Page({ params, query }) {
   useTitle(run && `#${run.number} ${run.name}`);
   if (!run) {
     if (!state.problem) return html`<h1 class="visually-hidden">Run</h1><${Spinner} label="The run is being read" />`;
-    return html`<h1>No such run</h1><${ProblemBox} problem=${state.problem} /><p><${Link} href="/">To the projects<//></p>`;
+    const absent = state.problem.status === 404 || state.problem.status === 409;
+    return html`<h1>${absent ? "No such run" : "The run can't be shown"}</h1><${ProblemBox} problem=${state.problem} /><p><${Link} href="/">To the projects<//></p>`;
   }
   if (state.deleted) {
     return html`<h1>Run #${run.number} ${run.name}</h1><${Empty} title="This run was deleted">

@@ -3,13 +3,13 @@ import { html } from "../lib.js";
 import { credits, length } from "../format.js";
 import { Link } from "../route.js";
 import { Empty, Status, Ticking } from "../ui/index.js";
-import { allAttempts, count, isAlive, moment, secondsOf } from "./words.js";
+import { allAttempts, count, isAlive, moment, secondsOf, withClocks } from "./words.js";
 
 export function Attempts({ run, told }) {
   const attempts = allAttempts(run).reverse();
   if (attempts.length === 0) {
     return html`<h2 class="visually-hidden">Attempts</h2><${Empty} title="No attempt yet">
-      ${run.queue ? `It waits for ${run.queue.waits_for}.` : "Nothing of it has been started."}<//>`;
+      ${run.queue ? `It waits for ${withClocks(run.queue.waits_for)}.` : "Nothing of it has been started."}<//>`;
   }
   const then = Date.now() - (performance.now() - told);
   return html`<section aria-labelledby="attempts-title"><h2 id="attempts-title" class="visually-hidden">Attempts</h2>

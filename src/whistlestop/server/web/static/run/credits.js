@@ -39,7 +39,7 @@ export function Credits({ run, told }) {
       ${known(estimated) && known(saved) && html`<dt>would have cost</dt><dd>${credits(estimated)}</dd>`}
       ${known(saved) && html`<dt>saved by the kill</dt><dd class="saved">${credits(saved)}</dd>`}
       ${alive.length > 0 && html`<dt>now</dt><dd>${slots === 1 ? "1 slot" : `${slots} slots`}, ${credits(hourly)} an hour</dd>`}
-      <dt>charged for</dt><dd>${length(attempts.reduce((sum, attempt) => sum + secondsOf(attempt), 0))} of slots held</dd>
+      ${attempts.length > 0 && html`<dt>slot time</dt><dd>${length(attempts.reduce((sum, attempt) => sum + secondsOf(attempt) * attempt.slots.length, 0))}</dd>`}
     </dl>
     <p class="small muted">${alive.length > 0 ? "The meter stops when every process is proven gone."
       : attempts.length > 0 ? "Nothing of it runs: the meter stands still." : "Time in the queue is free."}</p>

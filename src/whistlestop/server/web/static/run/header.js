@@ -5,7 +5,7 @@ import { mayAct } from "../me.js";
 import { Link } from "../route.js";
 import { Bar, Button, Icon, Menu, Status, Ticking } from "../ui/index.js";
 import { Spent } from "./credits.js";
-import { count, isActive, moment } from "./words.js";
+import { count, isActive, moment, withClocks } from "./words.js";
 
 export function Header({ run, told, me, actions }) {
   return html`<header class="run-head">
@@ -27,8 +27,8 @@ export function Header({ run, told, me, actions }) {
 /** The reason in words, the place in the queue, and where the run comes from. */
 function Why({ run }) {
   const lines = [];
-  if (run.reason && run.status !== "completed") lines.push(html`<span class="head-reason">${run.reason}</span>`);
-  if (run.queue) lines.push(html`<span>${place(run.queue.position)} in the queue; waits for ${run.queue.waits_for}</span>`);
+  if (run.reason && run.status !== "completed" && !run.recovering) lines.push(html`<span class="head-reason">${run.reason}</span>`);
+  if (run.queue) lines.push(html`<span>${place(run.queue.position)} in the queue; waits for ${withClocks(run.queue.waits_for)}</span>`);
   if (run.parent) lines.push(html`<${Lineage} parent=${run.parent} />`);
   lines.push(html`<span>started by <strong>${run.created_by || "somebody"}</strong>, <time datetime=${run.created_at}
     >${moment(run.created_at)}</time></span>`);
@@ -57,7 +57,7 @@ function Figures({ run, told }) {
       <span class="figure-note">${several ? `${run.phase && run.status !== "completed" ? `of ${run.phase}, ` : ""}${done} of ${run.phases.length} phases done`
         : run.progress.total ? `step ${count(run.progress.step)} of ${count(run.progress.total)}` : ""}</span>
     </dd></div>
-    <div><dt>Elapsed</dt><dd><span class="figure"><${Ticking} seconds=${run.elapsed_s} since=${told} going=${going} /></span
+    <div><dt>Elapsed</dt><dd><span class="figure">${run.started_at ? html`<${Ticking} seconds=${run.elapsed_s} since=${told} going=${going} />` : "–"}</span
       >${run.started_at && html`<span class="figure-note">since <time datetime=${run.started_at}
       >${moment(run.started_at)}</time></span>`}</dd></div>
     <div><dt>Time left</dt><dd><span class="figure">${leftOf(run)}</span><span class="figure-note">${leftNote(run)}</span></dd></div>

@@ -4,13 +4,13 @@ import { Ticking } from "../ui/index.js";
 import { STAGES, STAGE_SAYS, brief } from "./words.js";
 
 /** Of one phase: open while it starts, folded away with its sum afterwards. */
-export function Stages({ stages, kind, going }) {
+export function Stages({ stages, kind, going, later }) {
   const starts = byAttempt(stages ?? []);
   if (starts.length === 0) return null;
   const newest = starts[starts.length - 1];
   const now = newest.stages[newest.stages.length - 1];
   if (going && now.seconds === null && now.stage !== "training") {
-    return html`<div class="stages-box"><p class="small muted">${STAGE_SAYS[now.stage]}…</p>
+    return html`<div class="stages-box"><p class="small muted">${later && now.stage === "queued" ? "waits for its next try" : STAGE_SAYS[now.stage]}…</p>
       <${Chain} start=${newest} kind=${kind} /></div>`;
   }
   return html`<details class="stages-box">

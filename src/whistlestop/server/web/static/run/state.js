@@ -6,6 +6,7 @@ import { begin, isEnded, reduce } from "./reduce.js";
 
 const FIRST_EVENTS = 200;
 const LOOK_AGAIN = 15_000;  // what no message tells: a runner that has fallen silent, a run that was deleted
+const AWAY = 2000;  // before a server that is away is asked again
 const GATHER = 60;  // ms: a burst of messages is one update of the page
 const RETELLS = new Set([  // events after which the timeline has something new
   "placed", "preparing", "program_started", "training", "ended", "resume_requested", "steered", "phase_running",
@@ -18,29 +19,38 @@ export function useRun(id, more = []) {
   const [state, dispatch] = useReducer(reduce, id, begin);
   const path = `/runs/${encodeURIComponent(id)}`;
 
+  const heard = useRef(0);  // runs that the stream has told
   const look = async () => {
+    const before = heard.current;
     try {
-      dispatch({ kind: "run", run: await api.get(path), now: performance.now() });
+      const run = await api.get(path);
+      if (heard.current === before) dispatch({ kind: "run", run, now: performance.now() });  // else it may be older
     } catch (problem) {
       dispatch({ kind: "problem", problem });
     }
   };
-  const lookAtTimeline = useRef(null);
+  const planned = useRef({ timer: null, at: Infinity });
+  /** Soon, and once for all who ask meanwhile. */
   const timeline = (after = 250) => {
-    clearTimeout(lookAtTimeline.current);
-    lookAtTimeline.current = setTimeout(async () => {
+    const at = performance.now() + after;
+    if (planned.current.at <= at) return;
+    clearTimeout(planned.current.timer);
+    const timer = setTimeout(async () => {
+      planned.current = { timer: null, at: Infinity };
       try {
         dispatch({ kind: "timeline", timeline: await api.get(`${path}/timeline`) });
       } catch {
         // The page is complete without its marks; the next change asks again.
       }
     }, after);
+    planned.current = { timer, at };
   };
 
   useEffect(() => {
     let gone = false;
+    let again = null;
     dispatch({ kind: "begin", id });
-    (async () => {
+    const load = async () => {
       try {
         const [run, events] = await Promise.all([
           api.get(path), api.get(`${path}/events`, { newest: true, limit: FIRST_EVENTS }),
@@ -49,12 +59,17 @@ export function useRun(id, more = []) {
         dispatch({ kind: "loaded", run, events, most: FIRST_EVENTS, now: performance.now() });
         timeline(0);
       } catch (problem) {
-        if (!gone) dispatch({ kind: "problem", problem });
+        if (gone) return;
+        dispatch({ kind: "problem", problem });
+        if (problem.status === 0 || problem.status >= 500) again = setTimeout(load, AWAY);
       }
-    })();
+    };
+    load();
     return () => {
       gone = true;
-      clearTimeout(lookAtTimeline.current);
+      clearTimeout(again);
+      clearTimeout(planned.current.timer);
+      planned.current = { timer: null, at: Infinity };
     };
   }, [id]);
 
@@ -70,11 +85,15 @@ export function useRun(id, more = []) {
   useStream(state.from === null ? null : `${path}/stream`,
     { topics: ["run", "progress", "events", ...more].join(","), last_event_id: state.from ?? undefined },
     {
-      run: (run) => gather({ kind: "run", run, now: performance.now() }),
+      run: (run) => {
+        heard.current += 1;
+        gather({ kind: "run", run, now: performance.now() });
+      },
       progress: (said) => gather({ kind: "progress", said, now: performance.now() }),
       event: (event) => {
         gather({ kind: "event", event });
         if (RETELLS.has(event.kind)) timeline();
+        else if (event.kind === "epoch") timeline(2000);  // a program that reports them may do so often
       },
       series: (said) => dispatch({ kind: "series", said }),
       end: () => {
@@ -83,6 +102,12 @@ export function useRun(id, more = []) {
       },
     });
   useEffect(() => () => clearTimeout(flush.current), []);
+
+  // Where the marks lie depends on these two, and a program may tell them late, or change its mind.
+  const lengths = state.run?.phases.map(({ progress }) => `${progress.total}/${progress.batches}`).join();
+  useEffect(() => {
+    if (lengths) timeline();
+  }, [lengths]);
 
   const open = state.run !== null && !state.deleted;
   useEffect(() => {

@@ -47,5 +47,6 @@ function range({ low, high }) {
 function saves(phase) {
   const { requested, done, step } = phase.saves;
   if (done < requested) return `a save was asked for${done > 0 ? `; the one before was made at step ${count(step)}` : ""}`;
-  return `${requested === 1 ? "the save that was asked for was" : `all ${requested} saves that were asked for were`} made, the last at step ${count(step)}`;
+  return requested === 1 ? `the save that was asked for was made at step ${count(step)}`
+    : `all ${requested} saves that were asked for were made, the last at step ${count(step)}`;
 }

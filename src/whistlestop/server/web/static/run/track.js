@@ -42,7 +42,7 @@ function Station({ phase, run, told, marks, me, actions }) {
       ${going && train && !counts && html`<p class="small muted">No step reported yet${
         phase.progress.stage === "training" ? ": the program runs, and says nothing of its progress." : "."}</p>`}
       <${Reasons} phase=${phase} />
-      ${(looks || marks?.stages?.length > 0) && html`<${Stages} stages=${marks?.stages} kind=${phase.kind} going=${going || status === "queued"} />`}
+      ${(looks || marks?.stages?.length > 0) && html`<${Stages} stages=${marks?.stages} kind=${phase.kind} going=${going || status === "queued"} later=${phase.retry_at !== null} />`}
       <${Steering} phase=${phase} run=${run} me=${me} actions=${actions} />
     </article>
   </li>`;

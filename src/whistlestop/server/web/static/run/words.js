@@ -7,6 +7,9 @@ export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one
 /** 2026-03-01 14:03:59 */
 export const moment = (iso) => (iso ? `${day(iso)} ${clock(iso)}` : "–");
 
+/** A sentence of the server: its times as the reader's own clock says them. */
+export const withClocks = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (iso) => clock(iso));
+
 export const RUNGS = ["flag", "interrupt", "terminate", "kill"];
 export const RUNG_DOES = {
   flag: "asked to end at its next step", interrupt: "SIGINT sent", terminate: "SIGTERM sent",
