@@ -76,7 +76,7 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     expect(page.locator(".verdict")).to_have_text("valid")
     editor = page.get_by_label("whistle.yaml")
     editor.fill(yaml(page).replace("command:", "comand:"))
-    expect(page.locator(".spec-problem").first).to_contain_text('unknown key (did you mean "command"?)')
+    expect(page.locator(".spec-problem", has_text="comand")).to_contain_text('unknown key (did you mean "command"?)')
     page.locator(".spec-problem", has_text="comand").click()
     line = page.evaluate(
         "(area) => area.value.slice(0, area.selectionStart).split('\\n').length", editor.element_handle()
