@@ -200,7 +200,7 @@ def unpack(data: bytes) -> Points:
 
 
 def _unpack_old(raw: bytes) -> Points:
-    """As versions before 0.2 have packed them."""
+    """As they were packed before migration 0003."""
     size = len(raw) // WORDS
     return Points(
         np.cumsum(np.frombuffer(raw[:size], "<i8")),
