@@ -1,4 +1,5 @@
-"""Real servers for tests: one per test that asks for it, in a directory of its own, gone afterwards."""
+"""Real servers for tests: one per test that asks for it, in a directory of its own, gone afterwards; and one for all
+the tests that leave nothing but runs behind."""
 
 import shutil
 import signal
@@ -45,6 +46,53 @@ def start_server(data: Path) -> Iterator[Callable[..., ServerProcess]]:
 @pytest.fixture
 def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
     return start_server(slots=2)
+
+
+class Common:
+    """One server of this test process, with 2 slots: starting one costs more than most tests do with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._server: ServerProcess | None = None
+        self._made = 0
+
+    def server(self) -> ServerProcess:
+        if self._server is None:
+            self._made += 1
+            self._server = ServerProcess(self._directory / f"common-{self._made}", slots=2).start()
+        return self._server
+
+    def clear(self) -> None:
+        """What one test has broken does not hit the next."""
+        assert self._server is not None
+        try:
+            self._server.clear()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+@pytest.fixture(scope="session")
+def common() -> Iterator[Common]:
+    directory = Path(tempfile.mkdtemp(prefix="whistle-"))
+    made = Common(directory)
+    yield made
+    made.close()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def shared_server(common: Common) -> Iterator[ServerProcess]:
+    """For a test that only reads, or makes runs: they are killed and deleted behind it, and only they. A module takes
+    it for all its tests with a fixture `server` of its own; those that restart a server or count its files, and those
+    that change its pools, ask for `start_server`."""
+    yield common.server()
+    common.clear()
 
 
 @pytest.fixture(scope="session")

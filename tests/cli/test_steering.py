@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Whistle
 
 from whistlestop.cli.set_params import value_of
+from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
 LOOP = """
@@ -23,6 +24,11 @@ with whistlestop.run() as run:
         model.weight += 1.0
         time.sleep(0.005)
 """
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    return shared_server
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,11 @@ with whistlestop.run() as run:
 SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
 
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    return shared_server
+
+
 def started(served: Whistle, name: str = "sleeper") -> dict[str, Any]:
     """A run whose program is up."""
     Path("sleeper.py").write_text(SLEEPER)
@@ -188,9 +193,11 @@ def test_workflows_have_versions(served: Whistle) -> None:
 
 
 def test_pools_tokens_and_secrets_are_kept(served: Whistle, monkeypatch: pytest.MonkeyPatch) -> None:
+    price = served("pools", "--json").json[0]["price"]
     assert served("pools", "set", "local", "--price", "3.5").code == 0
     assert served("pools", "--json").json[0]["price"] == 3.5
     assert "3.5" in served("pools", "ls").out
+    assert served("pools", "set", "local", "--price", str(price)).code == 0  # other tests have this server, too
     token = served("token", "create", "ci", "--role", "viewer", "--json").json
     assert "ci" in served("token", "ls").out
     monkeypatch.setenv("WHISTLE_TOKEN", token["token"])

@@ -70,7 +70,7 @@ def closed_workers() -> Iterator[None]:
     [
         {"num_workers": 0},
         {"num_workers": 1, "persistent_workers": True, "prefetch_factor": 7},
-        {"num_workers": 4, "persistent_workers": False, "prefetch_factor": 2},
+        {"num_workers": 2, "persistent_workers": False, "prefetch_factor": 2},
         {"num_workers": 4, "persistent_workers": True, "prefetch_factor": 5},
     ],
     ids=lambda options: "-".join(str(each) for each in options.values()),

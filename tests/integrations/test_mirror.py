@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from whistlestop.channel.layout import Kind, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.integrations.mirror import mirror
 from whistlestop.integrations.mirrored_lines import reader
+from whistlestop.testing.forks import Forks
 from whistlestop.testing.missing import missing
 from whistlestop.testing.server import ServerProcess
 
@@ -32,6 +34,7 @@ class Channel:
 
     root: Path
     control: Control
+    forks: Forks | None = None  # of a process that has loaded what takes long to load
 
     def run(self, script: str, *, attached: bool = True, code: int = 0) -> str:
         """Its standard output."""
@@ -43,15 +46,13 @@ class Channel:
         if attached:
             env[layout.ENV_CHANNEL] = str(self.root / "channel")
             env[layout.ENV_CHECKPOINTS] = str(self.root / "checkpoints")
-        done = subprocess.run(
-            [sys.executable, "-c", OURS + textwrap.dedent(script)],
-            cwd=self.root,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        script = OURS + textwrap.dedent(script)
+        if self.forks is not None:
+            done = self.forks.run(script, cwd=self.root, env=env)
+        else:
+            words = [sys.executable, "-c", script]
+            given: dict[str, Any] = {"cwd": self.root, "env": env, "timeout": SECONDS}
+            done = subprocess.run(words, capture_output=True, text=True, check=False, **given)
         assert done.returncode == code, done.stdout + done.stderr
         self.errors = done.stderr
         return done.stdout
@@ -78,6 +79,22 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
     control.close()
 
 
+@pytest.fixture(scope="module")
+def torch_loaded() -> Iterator[Forks]:
+    """The writer loads TensorFlow as well, if it is there. The writer itself is not loaded."""
+    needs("torch", "tensorboard")
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    forks = Forks("import torch\nfrom tensorboard.compat import tf\ntf.io.gfile.join", {**os.environ, **quiet})
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def torch_channel(channel: Channel, torch_loaded: Forks) -> Channel:
+    channel.forks = torch_loaded
+    return channel
+
+
 def needs(*modules: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
@@ -88,8 +105,10 @@ def needs(*modules: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["mirror", "torch"])
-def test_torch_scalars_arrive_whether_the_writer_is_imported_before_or_after(channel: Channel, first: str) -> None:
-    needs("torch", "tensorboard")
+def test_torch_scalars_arrive_whether_the_writer_is_imported_before_or_after(
+    torch_channel: Channel, first: str
+) -> None:
+    channel = torch_channel
     lines = ['mirror("tensorboard")', "from torch.utils.tensorboard import SummaryWriter"]
     script = "\n".join(lines if first == "mirror" else lines[::-1])
     channel.run(
@@ -335,8 +354,10 @@ def test_what_a_progress_bar_shows_arrives(channel: Channel) -> None:
 # --- whose points, and how often -------------------------------------------------------------------------------------
 
 
-def test_two_mirrors_of_the_same_do_not_double_a_point_and_the_last_one_takes_the_patch_back(channel: Channel) -> None:
-    needs("torch", "tensorboard")
+def test_two_mirrors_of_the_same_do_not_double_a_point_and_the_last_one_takes_the_patch_back(
+    torch_channel: Channel,
+) -> None:
+    channel = torch_channel
     channel.run("""
         import sys
         from torch.utils.tensorboard import SummaryWriter
@@ -358,8 +379,8 @@ def test_two_mirrors_of_the_same_do_not_double_a_point_and_the_last_one_takes_th
     assert channel.points() == [(1, {"loss": 0.5}), (1, {"shown": 2.0}), (2, {"shown": 3.0})]
 
 
-def test_a_patch_of_somebody_else_over_ours_stays_and_doubles_nothing(channel: Channel) -> None:
-    needs("torch", "tensorboard")
+def test_a_patch_of_somebody_else_over_ours_stays_and_doubles_nothing(torch_channel: Channel) -> None:
+    channel = torch_channel
     channel.run("""
         import functools, sys
         from torch.utils.tensorboard import SummaryWriter
@@ -469,11 +490,11 @@ def test_an_unknown_source_is_refused_with_those_there_are() -> None:
         mirror("clearml")
 
 
-def test_mirrored_lines_are_metrics_at_the_server(start_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+def test_mirrored_lines_are_metrics_at_the_server(shared_server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         OURS + 'mirror(lines="key=value")\nfor step in range(3):\n    print(f"step={step} loss={step / 2}")\n'
     )
-    server = start_server(slots=1)
+    server = shared_server
     run = server.submit({"name": "main", "command": [sys.executable, "script.py"]}, directory=tmp_path)
     server.wait(run.id)
     with server.client() as client:

@@ -8,6 +8,11 @@ from whistlestop.testing.server import ServerProcess
 from whistlestop.wire import api
 
 
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    return shared_server
+
+
 def test_nul_characters_are_refused_wherever_they_stand() -> None:
     for body in (
         {"workflow": "a\0"},

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -12,6 +13,11 @@ from whistlestop.client import Client
 from whistlestop.domain.errors import BadRequest
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    return shared_server
 
 
 def read(server: ServerProcess, path: str, *, last: str | None = None, most: int = 10**9) -> list[tuple[str, str, str]]:
@@ -75,8 +81,9 @@ def test_a_client_that_comes_back_gets_what_it_missed_once(server: ServerProcess
 
 
 def test_the_clients_stream_survives_a_server_that_is_killed_and_comes_back(
-    server: ServerProcess, programs: Path
+    start_server: Callable[..., ServerProcess], programs: Path
 ) -> None:
+    server = start_server()
     run = train(server, programs, 150)
     lines: list[str] = []
 

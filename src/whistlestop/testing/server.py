@@ -100,6 +100,18 @@ class ServerProcess:
                     self.process.wait(30)
                 self.process = None
 
+    def clear(self) -> None:
+        """As good as new for another test: no run, no open client and nothing said. The rest stays as it is."""
+        self._end_all()
+        with self.client() as client:
+            ended: list[RunStatus] = ["completed", "failed", "killed"]
+            client.bulk("delete", status=ended)
+            assert not client.runs().runs, "a run outlived its test"
+        for each in self._clients:
+            each.close()
+        self._clients.clear()
+        os.truncate(self.data / "server.out", 0)
+
     def complaints(self) -> list[str]:
         """What the server printed that nobody should see."""
         words = ("Traceback", "Warning:", "ERROR")
