@@ -107,3 +107,42 @@ def test_a_log_can_be_kept_as_a_file(web_server: ServerProcess, run: str, page_o
     text = Path(download.value.path()).read_text()
     assert download.value.suggested_filename.endswith(".log")
     assert text.count("of many\n") == LINES
+
+
+MILLION = """async () => {
+    const base = document.querySelector("script[type=module]").src.replace("app.js", "");
+    const {html, render} = await import(base + "lib.js");
+    const {VirtualList} = await import(base + "run/logs-list.js");
+    const place = document.createElement("div");
+    document.body.prepend(place);
+    const row = (index) => html`<div class="log-row">row ${index}</div>`;
+    const list = html`<${VirtualList} count=${1000000} row=${row} follow=${false} onFollow=${() => {}} label="rows" />`;
+    render(list, place);
+}"""
+SEEN = """box => {
+    const edge = box.getBoundingClientRect();
+    return [...box.querySelectorAll(".log-row")].filter((row) => {
+        const place = row.getBoundingClientRect();
+        return place.top >= edge.top - 1 && place.bottom <= edge.bottom + 1;
+    }).map((row) => Number(row.textContent.slice(4)));
+}"""
+
+
+def test_the_last_of_a_million_rows_is_reached_and_a_wheel_moves_by_rows(
+    web_server: ServerProcess, page_of: Callable[..., Any]
+) -> None:
+    page = page_of(web_server)
+    page.goto("/queue")
+    page.evaluate(MILLION)
+    box = page.locator(".log-box")
+    box.focus()
+    page.keyboard.press("End")
+    until(lambda: box.evaluate(SEEN)[-1] == 999_999, what="the last row", within=10)
+    box.hover()
+    page.mouse.wheel(0, -100)
+    until(lambda: box.evaluate(SEEN)[-1] == 999_994, what="five rows up", within=10)
+    box.evaluate("box => { box.scrollTop = (box.scrollHeight - box.clientHeight) / 2; }")
+    until(lambda: abs(box.evaluate(SEEN)[0] - 500_000) < 100, what="the middle", within=10)
+    page.keyboard.press("Home")
+    until(lambda: box.evaluate(SEEN)[0] == 0, what="the first row", within=10)
+    assert page.locator(".log-row").count() < 300
