@@ -148,7 +148,7 @@ def test_the_stream_of_rows_begins_where_the_page_ends_and_tells_what_is_gone(se
         with server.client() as client:
             client.delete(before.id)
         told: list[tuple[str, str]] = []
-        with http.stream("GET", "/stream/rows", params={"last_event_id": page["cursor"]}) as answer:
+        with http.stream("GET", "/rows/stream", params={"last_event_id": page["cursor"]}) as answer:
             kind = ""
             for line in answer.iter_lines():
                 if line.startswith("event: "):
@@ -160,7 +160,7 @@ def test_the_stream_of_rows_begins_where_the_page_ends_and_tells_what_is_gone(se
                         break
         assert told[-1] == ("gone", before.id)
         assert {run for kind, run in told if kind == "run"} == {after.id}, "not everything that ever was"
-        assert http.get("/stream/rows", params={"last_event_id": "x"}).status_code == 400
+        assert http.get("/rows/stream", params={"last_event_id": "x"}).status_code == 400
 
 
 def test_a_run_that_moves_tells_its_progress_to_lists(server: ServerProcess) -> None:
@@ -171,7 +171,7 @@ def test_a_run_that_moves_tells_its_progress_to_lists(server: ServerProcess) -> 
         until(lambda: http.get(f"/runs/{run.id}").json()["progress"]["step"] > 0, within=30, what="its first steps")
         steps: list[int] = []
         cursor = http.get("/runs").json()["cursor"]
-        with http.stream("GET", "/stream/rows", params={"last_event_id": cursor}) as answer:
+        with http.stream("GET", "/rows/stream", params={"last_event_id": cursor}) as answer:
             for line in answer.iter_lines():
                 if line.startswith('data: {"runs"'):
                     (said,) = json.loads(line.removeprefix("data: "))["runs"]

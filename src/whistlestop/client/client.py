@@ -335,7 +335,7 @@ class Client:
         """For lists: `run` (it changed), `gone` (it was deleted) and `progress`. `last_id` is the cursor of a page."""
         return follow(
             self._transport,
-            "/stream/rows",
+            "/rows/stream",
             last_id=last_id,
             give_up_after=give_up_after,
             stopped=stopped,

@@ -12,34 +12,33 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from whistlestop.wire import yaml_text
 from whistlestop.wire.mistakes import Mistakes
-from whistlestop.wire.spec_file import apply_sets
-from whistlestop.wire.spec_sets import put_all, value_of, without_main
+from whistlestop.wire.spec_file import tree_of, written
+from whistlestop.wire.spec_sets import value_of, without_main
+
+MOST_WORK = 60_000  # letters times changes: each change is another look at the whole text, at some 100 KB a second
 
 
 def edit(text: str, sets: Sequence[str]) -> str:
     """The text with `sets` applied. Raise SpecInvalid if one of them can't be."""
+    if not sets:
+        return text
+    wanted = tree_of(text, sets)
+    edited = _cut_all(text, sets) if len(text) * len(sets) <= MOST_WORK else None
+    found = yaml_text.read(edited, Mistakes()) if edited is not None else None
+    return edited if edited is not None and found is not None and _shape(found) == _shape(wanted) else written(wanted)
+
+
+def _cut_all(text: str, sets: Sequence[str]) -> str | None:
+    edited: str | None = text
     for change in sets:
-        text = _edit_one(text, change)
-    return text
-
-
-def _edit_one(text: str, change: str) -> str:
-    whole = apply_sets(text, [change])  # judges it, and is what we fall back to
-    path, _, value = change.partition("=")
-    try:
-        edited = _cut(text, path.strip().split("."), value.strip())
-    except Exception:  # a text that the composer trips over: the tree's own writing is good enough
-        return whole
-    return edited if edited is not None and _same(edited, text, change) else whole
-
-
-def _same(edited: str, text: str, change: str) -> bool:
-    mistakes = Mistakes()
-    after, before = yaml_text.read(edited, mistakes), yaml_text.read(text, mistakes)
-    if after is None or before is None:
-        return False
-    empty = before if before.value is not None else yaml_text.mapping({}, 1)
-    return bool(_shape(after) == _shape(put_all(empty, [change], mistakes)))
+        path, _, value = change.partition("=")
+        try:
+            edited = _cut(edited or "", path.strip().split("."), value.strip())
+        except Exception:  # a text that the composer trips over: the tree's own writing is good enough
+            return None
+        if edited is None:
+            return None
+    return edited
 
 
 def _shape(node: yaml_text.Node) -> Any:

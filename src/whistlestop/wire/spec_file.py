@@ -51,11 +51,18 @@ def parse_spec(text: str, sets: Sequence[str] = ()) -> Spec:
 
 def apply_sets(text: str, sets: Sequence[str]) -> str:
     """The YAML that a run with these changes really runs: `parse_spec` of it gives the same Spec."""
-    if not sets:
-        return text
+    return written(tree_of(text, sets)) if sets else text
+
+
+def tree_of(text: str, sets: Sequence[str]) -> Node:
+    """The text with `sets` applied, not yet judged as a spec. Raise SpecInvalid if it can't be read or changed."""
     mistakes = Mistakes()
     root = _tree(text, sets, mistakes)
     mistakes.check()
+    return root
+
+
+def written(root: Node) -> str:
     resolved = write(root)
     if len(resolved.encode()) > MAX_BYTES:
         raise SpecInvalid(f"With its changes the spec is larger than {MAX_BYTES // 1024} KiB.")

@@ -50,7 +50,7 @@ def preview_bulk(body: api.BulkBody, context: Ctx, _actor: Viewer) -> pages.Prev
     return preview.preview(context, body)
 
 
-@router.get("/stream/rows", response_class=StreamingResponse)
+@router.get("/rows/stream", response_class=StreamingResponse)
 async def rows_stream(
     context: Ctx,
     feeds: AllFeeds,

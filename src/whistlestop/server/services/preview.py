@@ -20,6 +20,8 @@ MOST = 500  # judged one by one; the rest is only counted
 
 def preview(context: Context, body: BulkBody) -> Preview:
     wanted = runs.Filter(tuple(body.status), body.project, body.search)
+    if not body.runs and wanted.empty and not body.everything:
+        raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say everything")
     with context.database.read() as connection:
         references = list(dict.fromkeys(body.runs)) if body.runs else runs.ids(connection, wanted)
         items = [_judged(connection, reference, body.verb) for reference in references[:MOST]]

@@ -52,7 +52,7 @@ export function useRuns(project, query) {
     ? { ...before, runs: before.runs.map((run) => (run.id === id ? { ...run, ...with_ } : run)) } : before)), []);
 
   // From the first answer on: the stream goes on where it ended, and by itself after every break.
-  useStream(state.cursor === null ? null : "/stream/rows", { last_event_id: state.cursor ?? undefined }, {
+  useStream(state.cursor === null ? null : "/rows/stream", { last_event_id: state.cursor ?? undefined }, {
     run: (run) => {
       if (run.project !== project) return;
       const before = shown.current?.find((each) => each.id === run.id);

@@ -22,7 +22,7 @@ export default function Page() {
     return () => clearTimeout(timer.current);
   }, []);
   const again = () => { timer.current ??= setTimeout(() => { timer.current = null; load(); }, AGAIN); };
-  useStream(cursor === null ? null : "/stream/rows", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
+  useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
   const running = (found ?? []).reduce((sum, one) => sum + one.running, 0);
   return html`
     <div class="page-head"><div><h1>Training</h1>

@@ -32,7 +32,7 @@ export default function Page() {
   }, []);
   useEffect(() => { load(); return () => clearTimeout(timer.current); }, []);
   const again = () => { timer.current ??= setTimeout(() => { timer.current = null; load(); }, AGAIN); };
-  useStream(cursor === null ? null : "/stream/rows", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
+  useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
   return html`
     <div class="page-head"><div><h1>Queue</h1><p>Priority first, then first come. A phase starts when all its slots are free.</p></div></div>
     <${ProblemBox} problem=${problem} />
