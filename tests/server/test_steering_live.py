@@ -13,6 +13,11 @@ from whistlestop.testing.wait import until
 from whistlestop.wire.api import ChangeView, PhaseView, RunView
 
 
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    return shared_server
+
+
 def submit(server: ServerProcess, programs: Path, **more: Any) -> RunView:
     phase = {"name": "train", "command": ["python", "steered.py"], "checkpoint": {"every": "1 hours"}, "retries": 2}
     return server.submit({**phase, **more}, name="steered", directory=programs)
@@ -48,9 +53,11 @@ def test_a_save_is_made_while_the_run_goes_on(server: ServerProcess, client: Cli
     reached(client, run, (saves.step or 0) + 5)
 
 
-def test_a_save_before_the_loop_is_made_in_the_loop(server: ServerProcess, client: Client, programs: Path) -> None:
+def test_a_save_before_the_loop_is_made_in_the_loop(
+    server: ServerProcess, client: Client, programs: Path, tmp_path: Path
+) -> None:
     slow = ["bash", "-c", 'until [ -e "$GO" ]; do sleep 0.01; done; exec python steered.py']
-    go = server.data / "go"
+    go = tmp_path / "go"
     run = submit(server, programs, command=slow, env={"GO": str(go)})
     until(lambda: "program_started" in server.events(run.id), what="the program")
     client.save(run.id)
@@ -94,10 +101,10 @@ def test_what_was_changed_is_replayed_at_its_step_after_a_crash(
 
 
 def test_a_change_before_the_start_holds_from_the_first_step(
-    server: ServerProcess, client: Client, programs: Path
+    server: ServerProcess, client: Client, programs: Path, tmp_path: Path
 ) -> None:
     first = {"name": "wait", "kind": "task", "command": 'until [ -e "$GO" ]; do sleep 0.01; done'}
-    go = server.data / "go"
+    go = tmp_path / "go"
     train = {"name": "train", "command": ["python", "steered.py"], "needs": ["wait"]}
     run = server.submit({**first, "env": {"GO": str(go)}}, train, name="early", directory=programs)
     client.set_params(run.id, {"rate": 2.0}, phase="train")
