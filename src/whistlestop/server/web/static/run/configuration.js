@@ -5,7 +5,8 @@ import { Button, Icon, toast } from "../ui/index.js";
 
 export function Configuration({ run }) {
   const spec = run.spec ?? "";
-  const lines = useMemo(() => spec.replace(/\n$/, "").split("\n"), [spec]);
+  const lines = useMemo(() => spec.replace(/\n$/, "").split("\n").map((line, at) => html`<span
+    class="spec-line" key=${at} data-line=${at + 1}>${line}${"\n"}</span>`), [spec]);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(spec);
@@ -18,8 +19,7 @@ export function Configuration({ run }) {
     <section class="overview-main card" aria-labelledby="spec-title">
       <div class="card-head"><h2 id="spec-title">whistle.yaml</h2>
         <${Button} class="push" onClick=${copy}><${Icon} name="copy" />Copy<//></div>
-      <pre class="spec" tabindex="0" aria-label="The exact configuration"><code>${lines.map((line, at) => html`<span
-        class="spec-line" key=${at} data-line=${at + 1}>${line}${"\n"}</span>`)}</code></pre>
+      <pre class="spec" tabindex="0" aria-label="The exact configuration"><code>${lines}</code></pre>
     </section>
     <aside class="overview-side" aria-label="Origin and code">
       <section class="card" aria-labelledby="code-title"><h2 id="code-title">Code</h2>

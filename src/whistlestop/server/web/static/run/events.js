@@ -25,6 +25,10 @@ export function Events({ state }) {
       && (!words || `${event.text} ${event.kind} ${event.actor}`.toLowerCase().includes(words));
     return all.filter(fits).reverse();
   }, [events, found, scope, kind, words]);
+  // The same object as before where nothing has changed: a progress message leaves the table alone.
+  const body = useMemo(
+    () => html`<tbody>${rows.slice(0, shown).map((event) => html`<${Row} key=${event.seq} event=${event} />`)}</tbody>`, [rows, shown],
+  );
   const more = async () => {
     if (rows.length > shown) return setShown(shown + PAGE);
     setBusy(true);
@@ -58,7 +62,7 @@ export function Events({ state }) {
       : html`<div class="scroll" tabindex="0" role="region" aria-label="Events, newest first"><table class="table event-table">
         <thead><tr><th scope="col">time</th><th scope="col">kind</th><th scope="col">what happened</th><th scope="col">by</th>
           <th scope="col">where</th></tr></thead>
-        <tbody>${rows.slice(0, shown).map((event) => html`<${Row} key=${event.seq} event=${event} />`)}</tbody>
+        ${body}
       </table></div>`}
     ${(rows.length > shown || older) && html`<p class="more"><${Button} busy=${busy} onClick=${more}>${
       rows.length > shown ? `Show ${count(Math.min(PAGE, rows.length - shown))} more` : "Load older events"}<//></p>`}

@@ -37,7 +37,7 @@ export function StepMonitor({ progress, marks, status }) {
         <rect class="rail-bed ${known ? "" : "is-open"}" x="0" y="27" width="100%" height="6" rx="3" />
         <rect class="rail-done is-${status}" x="0" y="27" width="${share * 100}%" height="6" rx="3" />
         <svg x="0" y="12" width="100%" height="28" viewBox="0 0 1000 28" preserveAspectRatio="none">
-          <path class="mark-tall" d=${tall.map((x) => `M${x} 2V28`).join("")} />
+          <path class="mark-tall ${tall.length < all ? "is-dense" : ""}" d=${tall.map((x) => `M${x} 2V28`).join("")} />
           <path class="mark-short" d=${short.map((x) => `M${x} 10V26`).join("")} />
         </svg>
         ${names.map(([at, name]) => html`<text key=${name} class="epoch-name" x="${at}%" y="9" text-anchor="middle">${name}</text>`)}

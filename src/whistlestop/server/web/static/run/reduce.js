@@ -27,8 +27,11 @@ export function reduce(state, action) {
   switch (action.kind) {
     case "begin":
       return state.run?.id === action.id ? state : begin(action.id);
-    case "several":
-      return action.actions.reduce(reduce, state);
+    case "several": {
+      const events = action.actions.filter((one) => one.kind === "event").map((one) => one.event);
+      const others = action.actions.filter((one) => one.kind !== "event").reduce(reduce, state);
+      return events.length > 0 ? withEvents(others, events) : others;
+    }
     case "loaded": {
       const events = action.events;
       const newest = events.length ? events[events.length - 1].seq : 0;
@@ -41,8 +44,6 @@ export function reduce(state, action) {
       return state.run ? { ...state, run: withProgress(state.run, action.said) } : state;
     case "series":
       return { ...state, series: action.said };
-    case "event":
-      return withEvent(state, action.event);
     case "older":
       return { ...state, events: [...action.events, ...state.events], older: action.events.length === action.most };
     case "timeline": {
@@ -80,16 +81,18 @@ function withProgress(run, said) {
   return { ...run, phases, progress: current ? said.progress : run.progress, eta_s: current ? said.eta_s : run.eta_s };
 }
 
-function withEvent(state, event) {
-  const last = state.events[state.events.length - 1];
-  if (last && event.seq <= last.seq) return state;
-  let events = [...state.events, event];
+/** A burst at once: each one for itself would copy the list as often. */
+function withEvents(state, given) {
+  const last = state.events[state.events.length - 1]?.seq ?? 0;
+  const fresh = given.filter((event) => event.seq > last);
+  if (fresh.length === 0) return state;
+  let events = [...state.events, ...fresh];
   let { older } = state;
   if (events.length > MOST_EVENTS) {
     events = events.slice(-MOST_EVENTS / 2);
     older = true;
   }
-  return { ...state, events, older, timeline: withMark(state.timeline, event) };
+  return { ...state, events, older, timeline: fresh.reduce(withMark, state.timeline) };
 }
 
 /** An evaluation is on the timeline at once; the rest of it is asked for. */

@@ -7,7 +7,7 @@ import { begin, isEnded, reduce } from "./reduce.js";
 const FIRST_EVENTS = 200;
 const LOOK_AGAIN = 15_000;  // what no message tells: a runner that has fallen silent, a run that was deleted
 const AWAY = 2000;  // before a server that is away is asked again
-const GATHER = 60;  // ms: a burst of messages is one update of the page
+const GATHER = 100;  // ms: a burst of messages is one update of the page
 const RETELLS = new Set([  // events after which the timeline has something new
   "placed", "preparing", "program_started", "training", "ended", "resume_requested", "steered", "phase_running",
   "phase_pending", "run_queued",
