@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,16 @@ def served(whistle: Whistle, server: ServerProcess, monkeypatch: pytest.MonkeyPa
     return whistle
 
 
-def own_process(data: Path, cwd: Path, *words: str, **options: Any) -> "subprocess.Popen[str]":
+def own_process(
+    data: Path, cwd: Path, *words: str, env_more: Mapping[str, str] | None = None, **options: Any
+) -> "subprocess.Popen[str]":
     """The real command, for signals and terminals."""
     import os
 
     return subprocess.Popen(
         [sys.executable, "-m", "whistlestop", *words],
         cwd=cwd,
-        env={**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1"},
+        env={**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1", **(env_more or {})},
         text=True,
         **options,
     )

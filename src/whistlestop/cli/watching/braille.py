@@ -1,5 +1,6 @@
 """Charts out of braille dots: two by four of them in every letter. Pure: numbers in, lines of text out."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -56,15 +57,15 @@ class Scale:
         if self.log and value <= 0:
             return None
         low, high, here = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        if high <= low:
+        if high / 2 <= low / 2:  # halves: the whole range may be more than a float holds
             return self.dots // 2
-        return min(self.dots - 1, max(0, round((here - low) / (high - low) * (self.dots - 1))))
+        return min(self.dots - 1, max(0, round((here / 2 - low / 2) / (high / 2 - low / 2) * (self.dots - 1))))
 
     def value(self, share: float) -> float:
         if self.log:
             low, high = math.log10(self.low), math.log10(self.high)
             return float(10 ** (low + (high - low) * share))
-        return self.low + (self.high - self.low) * share
+        return self.low * (1 - share) + self.high * share
 
 
 def draw(lines: Sequence[Line], width: int, height: int, *, log: bool, palette: Palette) -> list[Text]:
@@ -82,22 +83,23 @@ def draw(lines: Sequence[Line], width: int, height: int, *, log: bool, palette: 
     odd = {(scale_x.at(x) or 0) // 2 for line in lines if not line.superseded for x, _ in line.odd}
     made = []
     for row in range(rows):
-        text = Text(no_wrap=True)
-        text.append(_label(row, rows, scale_y).rjust(GUTTER) + " ", style=palette.faint)
+        letters = []
+        layers = ((course.bits[row], palette.accent), (band.bits[row], palette.band), (old.bits[row], palette.line))
         for column in range(columns):
-            if row == 0 and column in odd:
-                text.append("✗", style=palette.bad)
-            elif course.bits[row][column]:
-                text.append(chr(0x2800 + course.bits[row][column]), style=palette.accent)
-            elif band.bits[row][column]:
-                text.append(chr(0x2800 + band.bits[row][column]), style=palette.band)
-            elif old.bits[row][column]:
-                text.append(chr(0x2800 + old.bits[row][column]), style=palette.line)
-            else:
-                text.append(" ")
-        made.append(text)
+            bits, style = next(((layer[column], style) for layer, style in layers if layer[column]), (0, ""))
+            letters.append((chr(0x2800 + bits) if bits else " ", style))
+        if row == 0:
+            for column in odd:
+                letters[column] = ("✗", palette.bad)
+        made.append(joined([(_label(row, rows, scale_y).rjust(GUTTER) + " ", palette.faint), *letters]))
     made.append(_below(scale_x, width, columns, palette))
     return made
+
+
+def joined(letters: Iterable[tuple[str, str]]) -> Text:
+    """Neighbours of one colour become one piece: a terminal draws pieces, not letters."""
+    groups = itertools.groupby(letters, key=lambda pair: pair[1])
+    return Text.assemble(*(("".join(text for text, _ in group), style) for style, group in groups), no_wrap=True)
 
 
 def short(value: float) -> str:

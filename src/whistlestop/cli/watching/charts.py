@@ -53,6 +53,11 @@ class ChartPane(Pane):
         return self.listed[first : first + columns * rows]
 
     @property
+    def room(self) -> int:
+        """As many charts at most are seen at once."""
+        return max(1, (self.size.width + GAP) // (WIDE + GAP)) * max(1, self.size.height // TALL)
+
+    @property
     def dots(self) -> int:
         """Across one chart."""
         return max(16, (self._chart_width(self._grid()[0]) - GUTTER - 1) * 2)

@@ -18,18 +18,22 @@ class Header(Widget):
 
     def render(self) -> Text:
         width = max(20, self.size.width or self.app.size.width - 2)
-        first, second = title(self.known, self.palette), facts(self.known, self.palette)
+        first, second = title(self.known, self.palette, width), facts(self.known, self.palette)
         first.truncate(width, overflow="ellipsis")
         second.truncate(width, overflow="ellipsis")
         return Text("\n").join((first, second))
 
 
-def title(known: Known, palette: Palette) -> Text:
+def title(known: Known, palette: Palette, width: int) -> Text:
+    """The status is always seen: a long name gives way to it, and a reason to both."""
     run = known.run
+    status = words.status(run)
+    name = Text(one_line(run.name), style="bold")
+    name.truncate(max(8, width - len(status) - len(str(run.number)) - 6), overflow="ellipsis")
     symbol, colour = words.SYMBOLS[run.status]
     style = palette.of(colour)
-    text = Text.assemble((f"{symbol} ", style), (f"#{run.number} ", palette.faint), (one_line(run.name), "bold"), "  ")
-    text.append(words.status(run), style=f"bold {style}")
+    text = Text.assemble((f"{symbol} ", style), (f"#{run.number} ", palette.faint), name, "  ")
+    text.append(status, style=f"bold {style}")
     why = run.reason or (f"waits for {run.queue.waits_for}" if run.queue and run.status == "queued" else "")
     if why:
         text.append(f"  {one_line(why)}", style=palette.faint)

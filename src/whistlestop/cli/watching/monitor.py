@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from rich.text import Text
 
+from whistlestop.cli.watching.braille import joined
 from whistlestop.cli.watching.style import Palette
 
 DONE, AHEAD = "━", "─"
@@ -26,14 +27,13 @@ def step_bar(
     if len(short) > width // 2:  # a bar of nothing but marks would say less
         few, _ = thinned(evaluations, width // 4)
         short = _cells(few, total, width) - tall
-    above, bar = Text(no_wrap=True), Text(no_wrap=True)
+    above, bar = [], []
     for cell in range(width):
         done = cell < full
-        colour = palette.accent if done else palette.line
-        above.append("│" if cell in tall else " ", style=palette.faint if done else palette.line)
+        above.append(("│" if cell in tall else " ", palette.faint if done else palette.line))
         letter = EPOCH[done] if cell in tall else EVALUATION[done] if cell in short else DONE if done else AHEAD
-        bar.append(letter, style=colour)
-    return above, bar
+        bar.append((letter, palette.accent if done else palette.line))
+    return joined(above), joined(bar)
 
 
 def batch_bar(batch: int, batches: int, width: int, *, palette: Palette) -> Text:

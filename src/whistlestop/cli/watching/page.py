@@ -74,6 +74,7 @@ class Page(Screen[None]):
         self._drawn_at = 0.0
         self._drawn_height = 0
         self._keys_for = known.run.status
+        self._pane, self._going = PANES[0], False
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -204,8 +205,6 @@ class Page(Screen[None]):
         drawn = await self._ask(read_charts, self.client, *given)
         if isinstance(drawn, Drawn):
             self.charts.show(drawn.phase, drawn.names, drawn.lines, drawn.last)
-            if drawn.incomplete:  # names that were not known when the question was asked
-                self._wants["charts"], self._next_at["charts"] = True, 0.0
         else:
             self._wants["charts"] = True
 
@@ -309,18 +308,24 @@ class Page(Screen[None]):
     # --- keys that only look ---------------------------------------------------------------------------------------
 
     def action_pane(self, by: int) -> None:
-        focused = self.focused.id if self.focused is not None else None
-        at = PANES.index(focused) if focused in PANES else 0
-        self.to_pane(PANES[(at + by) % len(PANES)])
+        self.to_pane(PANES[(PANES.index(self._pane) + by) % len(PANES)])
 
     def to_pane(self, name: str) -> None:
+        self._pane, self._going = name, True
         if name != "phases":
             for each in PANES:
                 self.set_class(each == name, f"on-{each}")
         # Where one pane is shown at a time, it takes the focus only once it is shown.
-        self.call_after_refresh(self.query_one(f"#{name}").focus)
+        self.call_after_refresh(self._arrive)
+
+    def _arrive(self) -> None:
+        self._going = False
+        self.query_one(f"#{self._pane}").focus()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
+        # On the way to another pane the focus is wherever a hidden one has left it.
+        if not self._going and event.widget.id in PANES:
+            self._pane = event.widget.id
         if isinstance(event.widget, LinePane):
             self._searched = event.widget
 

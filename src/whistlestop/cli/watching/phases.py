@@ -11,11 +11,13 @@ from textual.message import Message
 
 from whistlestop.cli import words
 from whistlestop.cli.run_view import one_line
+from whistlestop.cli.runs_table import ordinal
 from whistlestop.cli.watching.known import Known
-from whistlestop.cli.watching.monitor import batch_bar, step_bar
+from whistlestop.cli.watching.monitor import batch_bar, step_bar, thinned
 from whistlestop.cli.watching.pane import Pane
 from whistlestop.cli.watching.style import Palette
 from whistlestop.wire.api import LadderView, PhaseView
+from whistlestop.wire.timeline import PhaseTimelineView
 
 WIDEST = 120  # of a bar: longer ones are no easier to read
 BEFORE_LOOP = ("queued", "allocating", "preparing", "starting")
@@ -177,12 +179,20 @@ class PhasePane(Pane):
             batches += batch_bar(progress.batch, progress.batches, wide, palette=palette)
             batches.append(f"  {progress.batch:,}/{progress.batches:,}")
             batches.append(" batches", style=palette.faint)
-            if timeline and (timeline.epochs or timeline.evaluations):
-                batches.append("   ┿ epoch end  ┷ evaluation", style=palette.faint)
+            legend = self._legend(timeline, long)
+            if batches.cell_len + len(legend) <= width:
+                batches.append(legend, style=palette.faint)
             lines.append(batches)
         elif progress.epoch:
             lines[-1].append(epoch, style="bold")
         return lines
+
+    def _legend(self, timeline: PhaseTimelineView | None, long: int) -> str:
+        if timeline is None or not (timeline.epochs or timeline.evaluations):
+            return ""
+        _, every = thinned(timeline.epochs, long // 3)
+        ends = "epoch end" if every == 1 else f"every {ordinal(every)} epoch end"
+        return f"   ┿ {ends}" + ("  ┷ evaluation" if timeline.evaluations else "")
 
     def _ladder(self, ladder: LadderView) -> Text:
         text = Text.assemble("    ", ("stopping", f"bold {self.palette.warn}"), f"  asked by {one_line(ladder.rung)}")

@@ -18,7 +18,6 @@ class Drawn:
     names: Sequence[str]
     lines: Mapping[str, Sequence[Line]]
     last: Mapping[str, float | None]
-    incomplete: bool
 
 
 def read_charts(client: Client, run: str, phase: str | None, by_hand: bool, pane: ChartPane) -> Drawn:
@@ -28,11 +27,11 @@ def read_charts(client: Client, run: str, phase: str | None, by_hand: bool, pane
         phase = max(series, key=lambda item: item.last_at).phase  # a task has none: the last training, then
     names = ordered(series, phase)
     last = {item.name: item.last for item in series if item.phase == phase}
-    wanted = [name for name in pane.shown if name in names]
+    wanted = [name for name in pane.shown if name in names] or names[: pane.room]
     if not wanted:
-        return Drawn(phase, names, {}, last, incomplete=bool(names) and not pane.names)
+        return Drawn(phase, names, {}, last)
     found = client.charts(run, wanted, phase=phase, width=min(MOST_BUCKETS, pane.dots)).charts
-    return Drawn(phase, names, {chart.name: lines_of(chart) for chart in found}, last, incomplete=False)
+    return Drawn(phase, names, {chart.name: lines_of(chart) for chart in found}, last)
 
 
 def lines_of(chart: Chart) -> list[Line]:

@@ -45,7 +45,7 @@ def facts(verb: str, run: RunView, told: Consequences | None) -> list[Fact]:
     if told.at_most_s is not None:
         made.append(("" if told.takes else "takes", f"{_seconds(told.at_most_s)} at most: then it is ended"))
     if told.undo:
-        made.append(("undo", one_line(told.undo)))
+        made.append(("undo", "can't be undone" if told.undo == "no" else one_line(told.undo)))
     return made
 
 
@@ -53,8 +53,10 @@ def table(rows: list[Fact], palette: Palette) -> Table:
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=palette.faint, no_wrap=True)
     made.add_column(overflow="fold")
+    group = ""
     for name, value in rows:
-        made.add_row(name, Text(value, style=f"bold {palette.bad}" if name == "lost" else ""))
+        group = name or group
+        made.add_row(name, Text(value, style=palette.bad if group == "lost" else ""))
     return made
 
 
