@@ -13,7 +13,7 @@ from whistlestop.wire.yaml_text import Node, flow
 
 MOST_FIELDS = 500
 KINDS = ["train", "task"]
-GRACE = f"{int(Ladder.flag.total_seconds())}s"
+GRACE = f"{Ladder.flag.total_seconds() / 60:g}m"
 
 
 def check(text: str, sets: Sequence[str]) -> Checked:
@@ -77,7 +77,8 @@ def _of_phase(items: dict[str, Node], at: str, group: str) -> Iterator[FieldView
     yield _field(items, at, "command", "Command", group=group)
     yield _field(items, at, "kind", "Kind", group=group, kind="choice", default="train", choices=KINDS)
     if at:
-        yield _field(items, at, "needs", "Needs", group=group, kind="list", default="the phase above", fixed=True)
+        above = "none" if at == "phases.0" else "the phase above"
+        yield _field(items, at, "needs", "Needs", group=group, kind="list", default=above, fixed=True)
     yield _field(items, at, "slots", "Slots", group=group, kind="number", default="1")
     yield _field(items, at, "retries", "Retries", group=group, kind="number", default="0")
     yield _field(items, at, "time_limit", "Time limit", group=group, default="none")
