@@ -1,10 +1,10 @@
-"""Loops of the user's own, in PyTorch and with Accelerate, in real processes: stopped, resumed, ended by a rule.
+"""Loops of the user's own, in PyTorch and with Accelerate, in real processes: stopped, resumed.
 
-A process of these takes seconds to start. What both have from the same code of ours is proven with one of them.
+A process of these takes seconds to start. What all loops of the user's own have from the same code of ours is proven
+with one of them: a stop in mid-loop here, a rule in test_tensorflow_examples.py and test_jax_examples.py.
 """
 
 import importlib.util
-import json
 import random
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from whistlestop.channel.layout import ENV_STOP_WHEN, Loop, Word
+from whistlestop.channel.layout import Loop, Word
 from whistlestop.domain.stops import Stop
 from whistlestop.runner.rehearsal import rehearse
 from whistlestop.testing.example_program import example_program, quiet_environment
@@ -84,15 +84,3 @@ def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
         assert (program.control[Word.EPOCH], program.control[Word.BATCH]) == divmod(program.step, PER_EPOCH)
         assert len(program.events("evaluation")) == program.control[Word.EVALUATIONS] >= 1
         assert set(program.series("accuracy")) <= {16 * n - 1 for n in range(1, 1 + program.step // 16)}
-
-
-def test_a_rule_ends_the_loop_and_says_why(tmp_path: Path) -> None:
-    need(PYTORCH)
-    rule = json.dumps([{"plateau": {"metric": "accuracy", "patience": 1, "min_delta": 100}}])
-    with example_program(PYTORCH.home, tmp_path, {ENV_STOP_WHEN: rule}) as program:
-        assert program.end() == 0, program.stderr
-        assert program.loop == Loop.STOPPED
-        assert program.step == 32
-        (told,) = program.events("stop_reasons")
-        assert [(each["reason"], each["decisive"]) for each in told["reasons"]] == [("early_stopped", True)]
-        assert program.saved()[0] == 32

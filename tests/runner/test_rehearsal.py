@@ -330,13 +330,7 @@ def test_what_each_rank_keeps_for_itself_is_compared_rank_by_rank(script: Rehear
     assert metric(report, "loss") == 8
 
 
-def test_torch_with_its_schedule_and_its_random_state_is_the_same(script: Rehearse) -> None:
-    _torch()
-    report = script(TORCH.format(tracked="model=model, optimizer=optimizer, scheduler=scheduler, rng=True"))
-    assert report.same, report.text
-    assert {"model", "optimizer", "scheduler", "rng"} == set(report.parts)
-
-
+# With all of it tracked it is the same: tests/integrations/test_torch_examples.py.
 def test_torch_without_its_schedule_is_told_by_its_learning_rate(script: Rehearse) -> None:
     _torch()
     report = script(TORCH.format(tracked="model=model, optimizer=optimizer, rng=True"), at=10, steps=21)

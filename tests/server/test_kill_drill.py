@@ -7,6 +7,8 @@ import pytest
 from whistlestop.testing.kill_drill import drill
 from whistlestop.testing.server import ServerProcess
 
+ROUNDS = 7
+
 
 @pytest.mark.drill
 @pytest.mark.parametrize("containment", ["cgroup", "walk"])
@@ -16,5 +18,5 @@ def test_kills_at_random_moments_leave_nothing_and_touch_nobody(
     if containment == "walk":
         monkeypatch.setenv("WHISTLE_CONTAINMENT", "walk")
     with ServerProcess(data, slots=1) as server:
-        report = drill(server, 14, seed=3)
-    assert report.rounds == 14
+        report = drill(server, ROUNDS, seed=3)
+    assert report.rounds == ROUNDS
