@@ -45,6 +45,8 @@ def first_of_kinds(
 def times(connection: sa.Connection, run_id: str, kind: str, *, most: int = 100) -> list[float]:
     """When the newest events of this kind happened, of those that belong to the run as a whole."""
     query = sa.select(events.c.at).where(
-        events.c.run_id == run_id, events.c.kind == kind, events.c.attempt.is_(None)  # the index is by attempt
+        events.c.run_id == run_id,
+        events.c.kind == kind,
+        events.c.attempt.is_(None),  # the index is by attempt
     )
     return list(connection.scalars(query.order_by(events.c.seq.desc()).limit(most)))
