@@ -15,6 +15,8 @@ from whistlestop.server.services.context import Context
 
 log = logging.getLogger(__name__)
 PACE = 0.1  # seconds between two looks at least: a page can't show more, and a busy run has more
+CROWD = 20  # clients; with more the looks become fewer, so that a run's messages a second stay as many
+SLOWEST = 1.0  # seconds
 
 F = TypeVar("F", bound="Feed")
 
@@ -29,6 +31,7 @@ class Feed:
         self.over = False  # nothing more will come: the reader has left
         self.ended = False  # because there is nothing more to tell, not because of trouble
         self.wanted: Counter[str] = Counter()
+        self.clients = 0
         self._turn = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
@@ -78,13 +81,16 @@ class Feed:
                     if self.ended:
                         return
                     await waiter.wait(self.due())
-                    await asyncio.sleep(PACE - (loop.time() - began))
+                    await asyncio.sleep(self._pace() - (loop.time() - began))
         except NotFound:
             self.ended = True
         except Exception:
             log.exception("the live feed of %s has failed; its clients connect again", self.topic)
         finally:
             self._finish()
+
+    def _pace(self) -> float:
+        return min(SLOWEST, PACE * max(1.0, self.clients / CROWD))
 
     def _finish(self) -> None:
         self.over = True
@@ -107,16 +113,16 @@ class Feeds:
         feed = self._open.get(topic)
         if feed is None or feed.over:
             feed = self._open[topic] = make(self._context, topic)
-            feed.wanted.update(wanted)
-            feed.start()
-        else:
-            feed.wanted.update(wanted)
-            feed.joined()
+            feed.start()  # the reader's first look comes after this turn of the loop
+        feed.clients += 1
+        feed.wanted.update(wanted)
+        feed.joined()
         try:
             yield feed  # type: ignore[misc]  # one kind of feed per topic
         finally:
+            feed.clients -= 1
             feed.wanted.subtract(wanted)
-            if not any(feed.wanted.values()):
+            if not feed.clients:
                 feed.leave()
                 if self._open.get(topic) is feed:
                     del self._open[topic]
