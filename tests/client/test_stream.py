@@ -64,6 +64,18 @@ def test_a_restart_in_mid_stream_loses_and_doubles_nothing(canned: Canned, trans
     assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "2", "2"]
 
 
+def test_it_is_told_when_the_connection_stands_and_when_it_is_lost(canned: Canned, transport: Transport) -> None:
+    canned.says(200, sse(1), "text/event-stream")
+    canned.says(503, "starting", "text/plain")
+    canned.says(503, "starting", "text/plain")
+    canned.says(200, sse(2, end=True), "text/event-stream")
+    told: list[bool] = []
+    time = Time()
+    messages = follow(transport, "/stream", clock=time.clock, sleep=time.sleep, on_state=told.append)
+    assert [message.data["n"] for message in messages] == [1, 2]
+    assert told == [True, False, True], "once for each change"
+
+
 def test_it_gives_up_after_the_time_that_was_set(canned: Canned, transport: Transport) -> None:
     canned.says(200, sse(1), "text/event-stream")
     for _ in range(50):

@@ -20,6 +20,7 @@ from whistlestop.cli.watching.pane import Pane
 from whistlestop.cli.watching.style import Palette
 from whistlestop.wire.api import EventView, LogLineView
 
+Row = tuple[tuple[str, str], ...]  # pieces of text, each with the name of its colour in the palette, or a style
 KEPT = 20_000  # lines; `whistle logs` has all of them
 DROPPED = 2_000  # of the oldest at once: moving the rest costs the same for one and for many
 LONGEST = 4_000  # letters of a line that are shown
@@ -40,13 +41,13 @@ class LinePane(Pane, ScrollView, can_focus=True):
     def __init__(self, title: str, palette: Palette, *, id: str) -> None:
         super().__init__(title, id=id)
         self.palette = palette
-        self.rows: list[tuple[tuple[str, str], ...]] = []  # each: pieces of text with their colour
+        self.rows: list[Row] = []
         self.sought = ""
         self._at_match: int | None = None
         self._widest = 0
         self._missed = 0
 
-    def add(self, rows: Sequence[tuple[tuple[str, str], ...]]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
         following = self.following
@@ -155,7 +156,7 @@ class LinePane(Pane, ScrollView, can_focus=True):
             return Strip.blank(width, base)
         segments = []
         for text, colour in self.rows[at]:
-            style = base + Style.parse(colour) if colour else base
+            style = base + Style.parse(getattr(self.palette, colour, colour)) if colour else base
             segments += list(self._marked(text, style, chosen=at == self._at_match))
         return Strip(segments).crop_extend(left, left + width, base).apply_offsets(left, at)
 
@@ -172,26 +173,26 @@ class LinePane(Pane, ScrollView, can_focus=True):
         return [*made, Segment(text[start:], style)]
 
 
-def log_row(line: LogLineView, palette: Palette, *, phases: bool) -> tuple[tuple[str, str], ...]:
-    colour = {"error": palette.bad, "warning": palette.warn, "debug": palette.faint}.get(line.level, "")
+def log_row(line: LogLineView, *, phases: bool) -> Row:
+    colour = {"error": "bad", "warning": "warn", "debug": "faint"}.get(line.level, "")
     where = f"{one_line(line.phase)}/{line.attempt} " if phases or line.attempt > 1 else ""
     rank = f"rank {line.rank} " if line.rank else ""
     text = tame(line.text, coloured=False)[:LONGEST].expandtabs(4)
     if line.stream == "sys":
-        colour, text = palette.info, f"whistle: {text}"
+        colour, text = "info", f"whistle: {text}"
     head = f"{words.local_time(line.at, date=False)} {where}{rank}"
-    return (head, palette.faint), (_visible(text), colour)
+    return (head, "faint"), (_visible(text), colour)
 
 
-def event_row(event: EventView, palette: Palette) -> tuple[tuple[str, str], ...]:
+def event_row(event: EventView) -> Row:
     where = f"{event.phase}/{event.attempt} " if event.attempt else f"{event.phase} " if event.phase else ""
     who = event.actor if event.actor not in ("whistlestop", "runner", "program") else ""
     ours = event.scope == "run"
     return (
-        (f"{words.local_time(event.at, date=False)} ", palette.faint),
-        (one_line(where) + " " if where else "", palette.faint),
+        (f"{words.local_time(event.at, date=False)} ", "faint"),
+        (one_line(where) + " " if where else "", "faint"),
         (one_line(event.text)[:LONGEST], "bold" if ours else ""),
-        (f"  by {one_line(who)}" if who else "", palette.accent),
+        (f"  by {one_line(who)}" if who else "", "accent"),
     )
 
 

@@ -128,10 +128,10 @@ class Page(Screen[None]):
             taken = True
             match said:
                 case LogLineView():
-                    lines.append(log_row(said, self.palette, phases=len(self.known.run.phases) > 1))
+                    lines.append(log_row(said, phases=len(self.known.run.phases) > 1))
                 case EventView():
                     if said.kind not in ON_THE_BAR:
-                        events.append(event_row(said, self.palette))
+                        events.append(event_row(said))
                     self._wants["timeline"] |= said.kind in MARKS
                 case RunView():
                     self.known.take_run(said)
