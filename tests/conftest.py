@@ -8,9 +8,11 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from whistlestop.server.store.database import Database
 from whistlestop.testing.missing import missing
 from whistlestop.testing.server import ServerProcess
 
@@ -113,17 +115,32 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def migrated_url(postgres: str) -> str:
+    """What every test's database is a copy of: migrating each of them takes longer than most tests."""
+    url = _fresh(postgres, "template1")
+    database = Database(url)
+    database.migrate()
+    database.close()
+    return url
+
+
 @pytest.fixture
-def postgres_url(postgres: str) -> str:
-    """A database of this test's own. A missing PostgreSQL skips at home and fails in CI."""
-    return _fresh(postgres)
+def postgres_url(postgres: str, migrated_url: str) -> str:
+    """A database of this test's own, migrated. A missing PostgreSQL skips at home and fails in CI."""
+    return _fresh(postgres, urlsplit(migrated_url).path.removeprefix("/"))
 
 
-def _fresh(uri: str) -> str:
+@pytest.fixture
+def empty_postgres_url(postgres: str) -> str:
+    return _fresh(postgres, "template1")
+
+
+def _fresh(uri: str, template: str) -> str:
     import psycopg
 
     name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(uri, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[call-overload]
     before, _, after = uri.partition("/postgres?")
     return f"{before}/{name}?{after}"

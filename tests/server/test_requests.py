@@ -65,8 +65,8 @@ def test_the_same_key_is_the_same_run(server: ServerProcess, client: Client) -> 
     assert server.complaints() == []
 
 
-def test_the_whole_server_works_on_postgresql(start_server: object, postgres_url: str) -> None:
-    server: ServerProcess = start_server(slots=1, extra=["--db", postgres_url])  # type: ignore[operator]
+def test_the_whole_server_works_on_postgresql(start_server: object, empty_postgres_url: str) -> None:
+    server: ServerProcess = start_server(slots=1, extra=["--db", empty_postgres_url])  # type: ignore[operator]
     script = "printf 'a\\0b\\n'; echo done"
     run = server.submit({"name": "t", "kind": "task", "command": ["bash", "-c", script]}, name="pg")
     assert server.wait(run.id).status == "completed"

