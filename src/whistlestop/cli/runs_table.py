@@ -7,13 +7,16 @@ from rich.text import Text
 
 from whistlestop.cli import words
 from whistlestop.cli.failures import printable
-from whistlestop.cli.output import table
+from whistlestop.cli.output import console, table
 from whistlestop.wire.api import RunView
+
+BESIDE = 84  # letters that the other columns need
 
 
 def runs_table(runs: Sequence[RunView]) -> Table:
     numbers = ("#", "elapsed", "left", "credits")
     made = table("#", "name", "status", "phase", "progress", "elapsed", "left", "credits", "why", right=numbers)
+    made.columns[1].max_width = max(16, console().width - BESIDE)  # a long name must not push the numbers out
     for run in runs:
         symbol, colour = words.SYMBOLS[run.status]
         made.add_row(
