@@ -67,6 +67,7 @@ def test_a_chart_appears_and_grows_without_a_reload(web_server: ServerProcess, p
     page = page_of(web_server)
     page.goto(f"/runs/{run}?tab=charts")
     page.locator("figure canvas").first.wait_for()
+    until(lambda: points(page) > 0, what="the first points", within=20)
     page.evaluate("window.same = document.querySelector('figure canvas')")
     before = points(page)
     until(lambda: points(page) > before + 20, what="the chart to grow", within=20)

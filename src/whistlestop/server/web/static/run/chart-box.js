@@ -47,15 +47,20 @@ export function ChartBox({ store, summary: about, axis, view, settings, theme, r
       </div>
       <${Values} says=${says} about=${about} axis=${axis} />
     </figcaption>
-    ${!found && html`<div class="plot-room" aria-hidden="true"></div>`}
+    ${!found && html`<${Room} large=${large} runs=${runs} />`}
     ${found?.problem && html`<p class="chart-trouble">${found.problem.detail}</p>`}
     ${found && asTable && html`<${ChartTable} curves=${curves} axis=${axis} runs=${runs} name=${about.name} />`}
     ${found && !asTable && (inView
       ? html`<${Live} curves=${curves} view=${view} log=${log} theme=${theme} axis=${axis} runs=${runs}
           name=${about.name} says=${says} onZoom=${onZoom} onReset=${onReset} large=${large} />`
-      : html`<div class="plot-room ${large ? "is-tall" : ""}" aria-hidden="true"></div>`)}
+      : html`<${Room} large=${large} runs=${runs} />`)}
     ${settings.log && !log && found && html`<p class="chart-note">Nothing above zero: shown on a linear scale.</p>`}
   </figure>`;
+}
+
+/** As high as the plot and its legend: the page must not move when a chart comes into view. */
+function Room({ large, runs }) {
+  return html`<div aria-hidden="true" style=${{ height: `${(large ? 400 : 200) + 20 * runs.length}px` }}></div>`;
 }
 
 function Values({ says, about, axis }) {

@@ -16,7 +16,7 @@ export function Plot({ curves, window, log, theme, label, onCursor, onZoom, onRe
   now.current = { ...now.current, curves, window, log, theme, label, onCursor, onZoom, onReset };
   const plot = useRef(null);
   const shape = JSON.stringify([
-    log, theme, curves.map((curve) => [curve.at, curve.superseded, curve.smooth !== null, curve.bounds]),
+    log, theme, curves.map((curve) => [curve.at, curve.superseded, curve.smooth !== null]),
   ]);
 
   useLayoutEffect(() => {
