@@ -86,8 +86,8 @@ class Client:
         )
         return self._post_keyed(api.RunView, "/runs", body)
 
-    def check(self, spec: str, sets: Sequence[str] = ()) -> api.Checked:
-        return self._post(api.Checked, "/check", api.CheckBody(spec=spec, set=list(sets)))
+    def check(self, spec: str, sets: Sequence[str] = ()) -> api.CheckedForm:
+        return self._post(api.CheckedForm, "/check", api.CheckBody(spec=spec, set=list(sets)))
 
     def runs(
         self,

@@ -368,6 +368,11 @@ class Checked(Shape):
     problems: list[ProblemItem] = []
     name: str | None = None
     phases: list[str] = []
+
+
+class CheckedForm(Checked):
+    """The same, with what a form needs."""
+
     spec: str | None = None  # the YAML after `set`, with its comments; None: it can't be read
     fields: list[FieldView] = []
 

@@ -22,7 +22,7 @@ Sort = Literal[
 
 
 @router.post("/check")
-def check(body: api.CheckBody, _actor: Viewer) -> api.Checked:
+def check(body: api.CheckBody, _actor: Viewer) -> api.CheckedForm:
     return forms.check(body.spec, body.set)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from whistlestop.domain.errors import Problem, SpecInvalid
 from whistlestop.domain.stops import Ladder
 from whistlestop.wire import yaml_text
-from whistlestop.wire.api import Checked, FieldView, ProblemItem
+from whistlestop.wire.api import CheckedForm, FieldView, ProblemItem
 from whistlestop.wire.mistakes import Mistakes
 from whistlestop.wire.spec_edit import edit
 from whistlestop.wire.spec_file import parse_spec
@@ -16,7 +16,7 @@ KINDS = ["train", "task"]
 GRACE = f"{Ladder.flag.total_seconds() / 60:g}m"
 
 
-def check(text: str, sets: Sequence[str]) -> Checked:
+def check(text: str, sets: Sequence[str]) -> CheckedForm:
     """Lines in the answer are lines of the `spec` in the answer: what was sent, with the changes in it."""
     wrong: list[Problem] = []
     try:
@@ -27,8 +27,8 @@ def check(text: str, sets: Sequence[str]) -> Checked:
         spec = parse_spec(text)
     except SpecInvalid as error:
         wrong += [problem for problem in error.problems if problem not in wrong]
-        return Checked(ok=False, problems=[_item(each) for each in wrong], spec=text, fields=_fields(text, wrong))
-    return Checked(
+        return CheckedForm(ok=False, problems=[_item(each) for each in wrong], spec=text, fields=_fields(text, wrong))
+    return CheckedForm(
         ok=not wrong,
         problems=[_item(each) for each in wrong],
         name=spec.name,
