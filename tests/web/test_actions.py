@@ -13,11 +13,11 @@ from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.wire.api import RunView
 
+expect.set_options(timeout=30_000)  # on a machine with much else to do
+
 PROGRAMS = Path(__file__).parents[2] / "src" / "whistlestop" / "testing" / "programs"
 PARAM = """
 import time, whistlestop
-
-expect.set_options(timeout=30_000)  # on a machine with much else to do
 with whistlestop.run() as run:
     for step in run.steps(total=100000):
         lr = run.param("lr", 0.1, low=0.0, high=1.0)
@@ -135,6 +135,8 @@ def test_a_pause_tells_what_it_would_lose_and_a_resume_brings_it_back(server: Se
     page.keyboard.press("Escape")
     choose(page, run, "Resume…").get_by_role("button", name="Resume").click()
     expect(row.locator("[data-status=running]")).to_be_visible(timeout=30_000)
+    with server.client() as client:  # before that nobody knows how many steps there are in all
+        until(lambda: client.run(run.id).progress.total, within=60, what="its loop to go on")
     dialog = choose(page, run, "Change the number of steps…")
     dialog.get_by_label("Steps in all").fill("3")
     dialog.get_by_role("button", name="Change").click()
