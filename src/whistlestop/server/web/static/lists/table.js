@@ -55,7 +55,7 @@ function Row({ run, me, selection, line }) {
       ${run.note && html`<span class="cut note-line" title=${run.note}><${Icon} name="note" size=${12} /> ${run.note.split("\n").pop()}</span>`}</td>
     <td class="cell-status"><${Status} status=${run.status} recovering=${run.recovering} requested=${run.requested} />
       <${Reason} run=${run} /></td>
-    <td class="cell-phase" data-label="Phase">${run.phase}</td>
+    <td class="cell-phase" data-label="Phase" title=${run.phase}>${run.phase}</td>
     <td class="cell-done">${done === null || done === undefined
       ? html`<span class="faint">${run.progress.step ? `step ${run.progress.step.toLocaleString("en-US")}` : "–"}</span>`
       : html`<${Bar} value=${done} label=${`Completion of run ${run.number}`} tone=${run.status} /><span class="number">${percent(done)}</span>`}</td>
