@@ -35,6 +35,7 @@ soak: $(VENV)/.dev-ready
 	$(BIN)/python -m whistlestop.testing.stop_drill --stops 500
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 50 --preemptions 50
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 20 --preemptions 20 --nodes 2
+	FUZZ_EXAMPLES=100 FLOOD=1000000000 $(BIN)/python -m pytest --timeout 1800 tests/server/test_fuzz.py tests/server/test_faults.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .schemathesis .import_linter_cache

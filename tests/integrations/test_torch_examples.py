@@ -1,7 +1,7 @@
 """Loops of the user's own, in PyTorch and with Accelerate, in real processes: stopped, resumed.
 
-A process of these takes seconds to start. What all loops of the user's own have from the same code of ours is proven
-with one of them: a stop in mid-loop here, a rule in test_tensorflow_examples.py and test_jax_examples.py.
+A process of these takes seconds to start. A rule, which all loops of the user's own have from the same code of ours, is
+proven in test_tensorflow_examples.py and test_jax_examples.py.
 """
 
 import importlib.util
@@ -27,6 +27,7 @@ class Example(NamedTuple):
     parts: frozenset[str]
     metric: str  # of its evaluations, every 16 steps
     pause: int  # in mid-epoch, or between two
+    says: str  # behind its loop
 
     @property
     def home(self) -> Path:
@@ -40,10 +41,10 @@ EXAMPLES = (
         frozenset({"model", "averaged", "optimizer", "schedule", "scaler", "rng"}),
         "accuracy",
         random.Random(5).randrange(PER_EPOCH + 1, 2 * PER_EPOCH),
+        "accuracy",
     ),
-    Example("accelerate", "accelerate", frozenset({"accelerate", "rng"}), "val_loss", PER_EPOCH),
+    Example("accelerate", "accelerate", frozenset({"accelerate", "rng"}), "val_loss", PER_EPOCH, "loss"),
 )
-PYTORCH = EXAMPLES[0]
 
 
 def need(example: Example) -> None:
@@ -68,9 +69,10 @@ def test_a_resumed_loop_comes_to_the_same_bits(example: Example, tmp_path: Path)
     assert report.metrics[example.metric] == 4
 
 
-def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
-    need(PYTORCH)
-    with example_program(PYTORCH.home, tmp_path, {"EPOCHS": "1000"}) as program:
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
+def test_a_stop_ends_the_loop_at_the_next_step(example: Example, tmp_path: Path) -> None:
+    need(example)
+    with example_program(example.home, tmp_path, {"EPOCHS": "1000"}) as program:
         program.wait_for_step(20)
         ordered = program.order(Stop.FINISH_PHASE)
         assert program.end() == 0, program.stderr
@@ -78,9 +80,9 @@ def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
         assert sum(at > ordered for _, at, values in program.points() if "loss" in values) <= 1
         assert program.loop == Loop.STOPPED
         assert program.saved()[0] == program.step == len(losses) == max(losses) + 1
-        assert program.stdout.startswith("accuracy")  # what stands behind the loop has run
+        assert program.stdout.startswith(example.says)  # what stands behind the loop has run
         assert program.control[Word.TOTAL] == 1000 * PER_EPOCH
         assert program.control[Word.BATCHES] == PER_EPOCH
         assert (program.control[Word.EPOCH], program.control[Word.BATCH]) == divmod(program.step, PER_EPOCH)
         assert len(program.events("evaluation")) == program.control[Word.EVALUATIONS] >= 1
-        assert set(program.series("accuracy")) <= {16 * n - 1 for n in range(1, 1 + program.step // 16)}
+        assert set(program.series(example.metric)) <= {16 * n - 1 for n in range(1, 1 + program.step // 16)}
