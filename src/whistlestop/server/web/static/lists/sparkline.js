@@ -2,7 +2,7 @@
 import { html } from "../lib.js";
 import { number } from "../format.js";
 
-const WIDTH = 88;
+const WIDTH = 80;
 const HEIGHT = 22;
 
 export function Sparkline({ line, label }) {
