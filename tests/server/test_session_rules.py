@@ -86,3 +86,25 @@ def test_every_method_that_is_not_known_to_be_safe_needs_the_sessions_word(desk:
 def test_a_cookie_that_makes_no_sense_is_nobody(desk: Desk, cookie: str) -> None:
     with pytest.raises(Unauthenticated):
         desk.open().admit("GET", {"cookie": cookie})
+
+
+def test_an_entrance_is_good_until_its_session_ends_or_its_token_is_revoked(desk: Desk) -> None:
+    doorkeeper = accounts.Doorkeeper(desk.context)
+    keeper = sessions.Sessions(desk.context, doorkeeper)
+    admin = doorkeeper.admit(desk.token)
+    made = accounts.create_token(desk.context, "guest", "viewer")
+    doorkeeper.reload()
+    by_token = keeper.admit("GET", {"authorization": f"Bearer {made.token}"})
+    ended, expired, revoked = (
+        keeper.admit("GET", by_cookie(keeper.begin(actor))) for actor in (admin, admin, by_token.actor)
+    )
+    everybody = (by_token, ended, expired, revoked)
+    assert [keeper.still_good(each) for each in everybody] == [True, True, True, True]
+    assert ended.session is not None
+    keeper.end(ended.session)
+    assert [keeper.still_good(each) for each in everybody] == [True, False, True, True]
+    accounts.revoke_token(desk.context, "guest", admin)
+    doorkeeper.reload()
+    assert [keeper.still_good(each) for each in everybody] == [False, False, True, False]
+    desk.now += sessions.SESSION_LASTS
+    assert [keeper.still_good(each) for each in everybody] == [False, False, False, False]

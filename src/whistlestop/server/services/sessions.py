@@ -96,6 +96,15 @@ class Sessions:
             )
         return Entrance(actor, session)
 
+    def still_good(self, entrance: Entrance) -> bool:
+        """Whether who came in this way would be let in again now. Costs no query: streams ask it before they send."""
+        if self._doorkeeper.by_id(entrance.actor.token_id) is None:
+            return False
+        if entrance.session is None:
+            return True
+        known = self._known.get(fingerprint(entrance.session))
+        return known is not None and known[1] > self._context.clock()
+
 
 def new_link(context: Context, actor: Actor) -> tuple[str, float]:
     """The address of a page that signs in once as this actor, and until when."""
