@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
+from fastapi import FastAPI, Response
 
-from whistlestop.domain.errors import NotFound
-from whistlestop.server.services.answers import THREADS, Answers
+from whistlestop.domain.errors import NotFound, Refused
+from whistlestop.server.api.readings import LEFT, SEARCHES, Reads
+from whistlestop.server.services import answers as module
+from whistlestop.server.services.answers import MOST_WAITING, THREADS, Answers
 
 
 class Maker:
@@ -49,9 +53,53 @@ def test_who_takes_no_old_answer_gets_a_new_one() -> None:
 
     async def ask() -> list[bytes]:
         answers = Answers()
-        return [await answers.get("a", make, max_age=age) for age in (0.0, 0.0, 60.0)]
+        return [await answers.get("a", make, max_age=age) for age in (0.0, 0.0, 60.0, 60.0, 0.0)]
 
-    assert asyncio.run(ask()) == [b"1", b"2", b"2"]
+    assert asyncio.run(ask()) == [b"1", b"2", b"3", b"3", b"4"]
+
+
+def test_what_nobody_will_take_again_is_not_kept_and_the_rest_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 10_000)
+
+    async def ask() -> list[int]:
+        answers, kept = Answers(), []
+        for number in range(20):
+            await answers.get(number, lambda: b"x" * 1000, max_age=0.0)
+        kept.append(answers.kept)
+        for number in range(20):
+            await answers.get(number, lambda: b"x" * 1000, max_age=60.0)
+        kept.append(answers.kept)
+        await answers.get("short", lambda: b"x" * 9999, max_age=0.01)
+        kept.append(answers.kept)
+        while answers.kept:  # what is too old for all who asked goes by itself
+            await asyncio.sleep(0.001)
+        return kept
+
+    assert asyncio.run(ask()) == [0, 10_000, 9999]
+
+
+def test_nothing_is_begun_for_who_has_left_and_too_many_are_told_at_once() -> None:
+    make = Maker()
+
+    async def ask() -> None:
+        answers = Answers()
+        asked = [asyncio.create_task(answers.get(number, make, max_age=1.0)) for number in range(THREADS)]
+        while make.at_once < THREADS:
+            await asyncio.sleep(0.001)
+        waiting = [asyncio.create_task(answers.once(make)) for _ in range(MOST_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="busy"):
+            await answers.once(make)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        asked.append(asyncio.create_task(answers.once(make)))
+        await asyncio.sleep(0)
+        make.go.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask())
+    assert make.made == THREADS + 1
 
 
 def test_different_charts_take_few_threads_and_one_who_leaves_spoils_nothing() -> None:
@@ -84,3 +132,52 @@ def test_a_refusal_is_told_and_not_kept() -> None:
         return await answers.get("a", lambda: b"here", max_age=60.0)
 
     assert asyncio.run(ask()) == b"here"
+
+
+async def call(app: FastAPI, path: str, gone: asyncio.Event) -> int:
+    """What a server does with a request; `gone`: the one who asked closes the connection."""
+    sent: list[Any] = []
+    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+    async def receive() -> Any:
+        for message in messages:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "headers": []}
+    await app({**scope, "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}, receive, send)
+    return int(sent[0]["status"])
+
+
+def test_while_everybody_searches_others_find_a_thread_and_who_leaves_is_not_searched_for() -> None:
+    make, app = Maker(), FastAPI()
+
+    @app.get("/search")
+    async def search(reads: Reads) -> Response:
+        return await reads.once(make)
+
+    @app.get("/stop")
+    def stop() -> str:
+        return "stopped"
+
+    async def ask() -> tuple[int, set[int], int]:
+        here, leaves = asyncio.Event(), asyncio.Event()
+        begun = [asyncio.create_task(call(app, "/search", here)) for _ in range(SEARCHES)]
+        while make.at_once < SEARCHES:
+            await asyncio.sleep(0.001)
+        waiting = [asyncio.create_task(call(app, "/search", leaves)) for _ in range(60)]
+        await asyncio.sleep(0)
+        stopped = await asyncio.wait_for(call(app, "/stop", here), 5)
+        leaves.set()
+        left = set(await asyncio.gather(*waiting))
+        last = asyncio.create_task(call(app, "/search", here))
+        make.go.set()
+        await asyncio.gather(*begun)
+        return stopped, left, await last
+
+    assert asyncio.run(ask()) == (200, {LEFT}, 200)
+    assert (make.made, make.most) == (SEARCHES + 1, SEARCHES)

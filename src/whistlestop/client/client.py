@@ -25,7 +25,7 @@ Verb = Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
 UPLOAD_TIMEOUT = 600.0
 _ITEMS = TypeAdapter(list[dict[str, Any]])
 TOPICS = ("run", "events", "logs", "progress", "metrics")
-POINTS_AT_ONCE = 1_000_000  # of metrics in one answer
+POINTS_AT_ONCE = 200_000  # of metrics in one answer: the server's own limit
 
 
 class Client:

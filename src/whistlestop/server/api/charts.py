@@ -4,13 +4,13 @@ import math
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
 from whistlestop.domain.errors import BadRequest
 from whistlestop.server.api.access import Ctx, Viewer
+from whistlestop.server.api.readings import Reads
 from whistlestop.server.services import charts
-from whistlestop.server.services.answers import Answers
 from whistlestop.server.store import runs
 from whistlestop.wire.charts import Axis, Charts, SeriesList, Sparklines
 
@@ -29,20 +29,11 @@ def list_series(run: Run, context: Ctx, _actor: Viewer) -> SeriesList:
         return charts.series_list(connection, runs.resolve(connection, run).id)
 
 
-async def answers_of(request: Request) -> Answers:
-    """The application's own, made with its first chart: they belong to the event loop that serves it."""
-    state = request.app.state
-    if not hasattr(state, "answers"):
-        state.answers = Answers()
-    answers: Answers = state.answers
-    return answers
-
-
 @router.get("/runs/{run}/charts", response_model=Charts)
 async def read_charts(
     run: Run,
     context: Ctx,
-    answers: Annotated[Answers, Depends(answers_of)],
+    reads: Reads,
     _actor: Viewer,
     name: Annotated[list[Name], Query(max_length=MOST_NAMES, description="default: all, the first hundred")] = [],  # noqa: B006
     phase: Annotated[str | None, Query(max_length=200)] = None,
@@ -64,13 +55,13 @@ async def read_charts(
             found = charts.charts(connection, row.id, names, view, phase=phase) if names else []
         return _encoded(Charts.model_construct(charts=found))
 
-    body = await answers.get((run, tuple(name), phase, view), make, max_age=max_age)
-    return Response(body, media_type="application/json")
+    return await reads.chart((run, tuple(name), phase, view), make, max_age=max_age)
 
 
 @router.get("/sparklines", response_model=Sparklines)
-def read_sparklines(
+async def read_sparklines(
     context: Ctx,
+    reads: Reads,
     _actor: Viewer,
     run: Annotated[list[Name], Query(description="ids")],
     width: Annotated[int, Query(ge=1, le=200)] = 40,
@@ -78,12 +69,12 @@ def read_sparklines(
     """The loss of many runs at once, in a few buckets each."""
     if len(run) > MOST_RUNS:
         raise BadRequest(f"{len(run)} runs at once are too many", hint=f"ask for {MOST_RUNS} at most")
-    with context.database.read() as connection:
-        return _json(charts.sparklines(connection, list(dict.fromkeys(run)), width))
 
+    def make() -> bytes:
+        with context.database.read() as connection:
+            return _encoded(charts.sparklines(connection, list(dict.fromkeys(run)), width))
 
-def _json(view: Charts | Sparklines) -> Response:
-    return Response(_encoded(view), media_type="application/json")
+    return await reads.once(make)
 
 
 def _encoded(view: Charts | Sparklines) -> bytes:

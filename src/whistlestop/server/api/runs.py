@@ -3,10 +3,12 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
 
 from whistlestop.domain.errors import BadRequest, NotFound
 from whistlestop.domain.states import RunState
 from whistlestop.server.api.access import Ctx, Member, Viewer
+from whistlestop.server.api.readings import Reads
 from whistlestop.server.services import bundles, forms, history, steering, submit, verbs, views
 from whistlestop.server.store import checkpoints, events, runs
 from whistlestop.wire import api
@@ -15,15 +17,16 @@ router = APIRouter(tags=["runs"])
 
 Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+MOST_POINTS = 200_000  # in one answer: some ten megabytes
 Sort = Literal[
     "created", "-created", "priority", "-priority", "name", "-name", "status", "-status",
     "started", "-started", "ended", "-ended", "by", "-by",
 ]  # fmt: skip
 
 
-@router.post("/check")
-def check(body: api.CheckBody, _actor: Viewer) -> api.CheckedForm:
-    return forms.check(body.spec, body.set)
+@router.post("/check", response_model=api.CheckedForm)
+async def check(body: api.CheckBody, reads: Reads, _actor: Viewer) -> Response:
+    return await reads.once(lambda: _encoded(forms.check(body.spec, body.set)))
 
 
 @router.put("/bundles/{digest}")
@@ -160,10 +163,11 @@ def list_events(
         return [views.event_view(event) for event in found]
 
 
-@router.get("/runs/{run}/logs")
-def read_logs(
+@router.get("/runs/{run}/logs", response_model=api.LogPage)
+async def read_logs(
     run: Run,
     context: Ctx,
+    reads: Reads,
     _actor: Viewer,
     phase: Annotated[str | None, Query(max_length=200)] = None,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
@@ -172,35 +176,43 @@ def read_logs(
     tail: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     after: Annotated[str | None, Query(max_length=100_000, description="cursor of the last answer")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-) -> api.LogPage:
-    with context.database.read() as connection:
-        row = runs.resolve(connection, run)
-        return history.log_page(
-            connection,
-            row.id,
-            phase=phase,
-            attempt=attempt,
-            grep=grep,
-            level=level,
-            tail=tail,
-            after=after,
-            limit=limit,
-        )
+) -> Response:
+    def make() -> bytes:
+        with context.database.read() as connection:
+            page = history.log_page(
+                connection,
+                runs.resolve(connection, run).id,
+                phase=phase,
+                attempt=attempt,
+                grep=grep,
+                level=level,
+                tail=tail,
+                after=after,
+                limit=limit,
+            )
+        return _encoded(page)
+
+    return await reads.once(make)
 
 
-@router.get("/runs/{run}/metrics")
-def read_metrics(
+@router.get("/runs/{run}/metrics", response_model=api.MetricsView)
+async def read_metrics(
     run: Run,
     context: Ctx,
+    reads: Reads,
     _actor: Viewer,
     name: Annotated[list[str], Query(max_length=1000)] = [],  # noqa: B006
     phase: Annotated[str | None, Query(max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100_000)] = None,
-    limit: Annotated[int, Query(ge=1, le=1_000_000, description="points")] = history.MOST_POINTS,
-) -> api.MetricsView:
-    with context.database.read() as connection:
-        row = runs.resolve(connection, run)
-        return history.metrics_view(connection, row.id, wanted=name, phase=phase, after=after, limit=limit)
+    limit: Annotated[int, Query(ge=1, le=MOST_POINTS, description="points")] = history.MOST_POINTS,
+) -> Response:
+    def make() -> bytes:
+        with context.database.read() as connection:
+            run_id = runs.resolve(connection, run).id
+            view = history.metrics_view(connection, run_id, wanted=name, phase=phase, after=after, limit=limit)
+        return _encoded(view)
+
+    return await reads.once(make)
 
 
 @router.get("/runs/{run}/checkpoints")
@@ -217,6 +229,10 @@ def queue(context: Ctx, _actor: Viewer) -> list[api.RunView]:
         rows = runs.listing(connection, runs.Filter((RunState.QUEUED,)), sort="-priority", limit=1000)
         found = views.run_views(context, connection, rows)
     return sorted(found, key=lambda view: view.queue.position if view.queue else 0)
+
+
+def _encoded(view: BaseModel) -> bytes:
+    return view.model_dump_json(by_alias=True).encode()
 
 
 def _page(after: str | None) -> int:

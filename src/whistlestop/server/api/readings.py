@@ -1,0 +1,62 @@
+"""Readings that may take long, for as long as somebody waits: in threads of their own, so that a stop or a kill always
+finds one. Charts have two, searches and the rest a few others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.responses import Response
+
+from whistlestop.server.services.answers import Answers
+
+SEARCHES = 4  # logs, points, checks and sparklines at once
+LEFT = 499  # nobody sees it but the log
+
+
+class Readings:
+    """An application's own, made with its first reading: they belong to the event loop that serves it."""
+
+    def __init__(self) -> None:
+        self.charts = Answers()
+        self.others = Answers(SEARCHES)
+
+
+class Asked:
+    """One request for a reading."""
+
+    def __init__(self, request: Request, readings: Readings) -> None:
+        self._request, self._readings = request, readings
+
+    async def chart(self, key: tuple[object, ...], make: Callable[[], bytes], *, max_age: float) -> Response:
+        return await self._response(self._readings.charts.get(key, make, max_age=max_age))
+
+    async def once(self, make: Callable[[], bytes]) -> Response:
+        """`make` encodes, too: a large answer would hold up the loop."""
+        return await self._response(self._readings.others.once(make))
+
+    async def _response(self, answer: Awaitable[bytes]) -> Response:
+        told = asyncio.ensure_future(answer)
+        left = asyncio.ensure_future(self._left())
+        try:
+            await asyncio.wait({told, left}, return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                return Response(told.result(), media_type="application/json")
+            return Response(status_code=LEFT)
+        finally:
+            left.cancel()
+            told.cancel()
+
+    async def _left(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def asked(request: Request) -> Asked:
+    state = request.app.state
+    if not hasattr(state, "readings"):
+        state.readings = Readings()
+    return Asked(request, state.readings)
+
+
+Reads = Annotated[Asked, Depends(asked)]
