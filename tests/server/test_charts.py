@@ -203,6 +203,35 @@ def test_numbers_of_any_size_are_shown_with_seven_digits(here: World) -> None:
     assert line.last[2] == 0.3333333
 
 
+def test_a_counter_of_many_digits_is_not_flat_at_any_zoom(here: World) -> None:
+    run_id = new_run(here)
+    values = 1_234_567_890 + np.arange(10_000)
+    log(here, new_attempt(here, run_id), values)
+    [line] = read(here, run_id)
+    assert len(set(line.last)) == len(line.last)
+    [line] = read(here, run_id, View(start=500, end=502))
+    assert line.last == [1_234_568_390, 1_234_568_391, 1_234_568_392]
+    flat = new_run(here)
+    log(here, new_attempt(here, flat), np.full(5, 1_234_567_890.123))
+    assert read(here, flat)[0].last == pytest.approx([1_234_567_890.123] * 5, rel=1e-6)
+
+
+def test_one_absurd_time_that_is_stored_already_does_not_cost_the_chart(here: World) -> None:
+    run_id = new_run(here)
+    attempt_id = new_attempt(here, run_id)
+    log(here, attempt_id, np.arange(5_000))
+    for record, time in enumerate((1e300, -1e308, 1.7e308), 5_001):
+        mad = Points(np.array([record]), np.array([record]), np.array([time]), np.array([1.0]))
+        with here.context.database.write() as connection:
+            metrics.append(connection, attempt_id, {"loss": mad})
+    [line] = read(here, run_id, View("time"))
+    assert all(0 <= x <= 1e11 for x in line.x)
+    [line] = read(here, run_id, View("time", START, START + 100.0))
+    assert len(line.x) == 400
+    [line] = read(here, run_id)
+    assert len(line.x) <= 600
+
+
 def test_the_list_of_series_and_the_newest_values_come_without_reading_a_point(here: World) -> None:
     run_id = new_run(here)
     log(here, new_attempt(here, run_id), np.array([3.0, 1.0, 2.0]))

@@ -120,8 +120,9 @@ def test_a_bad_frame_costs_itself_and_not_its_neighbours(tmp_path: Path) -> None
     assert [point[0] for point in series.points] == list(range(200))
 
 
-def test_a_time_that_is_no_time_is_stored_as_zero(tmp_path: Path) -> None:
-    body = struct.pack("<qdd", 1, float("nan"), 2.0)
+@pytest.mark.parametrize(("told", "stored"), [(float("nan"), 0.0), (1e300, 1e11), (-1e300, 0.0), (5.5, 5.5)])
+def test_a_time_that_is_no_time_is_stored_as_the_nearest_one(tmp_path: Path, told: float, stored: float) -> None:
+    body = struct.pack("<qdd", 1, told, 2.0)
     with world(tmp_path) as here:
         run = here.submit()
         here.settle()
@@ -130,4 +131,4 @@ def test_a_time_that_is_no_time_is_stored_as_zero(tmp_path: Path) -> None:
         ingest.store(here.context, attempt, [Data("metrics-0", 0, data)])
         with here.context.database.read() as connection:
             [series] = history.metrics_view(connection, run.id).series
-    assert series.points == [(1, 2.0, 0.0)]
+    assert series.points == [(1, 2.0, stored)]

@@ -12,6 +12,9 @@ from whistlestop.server.store.buckets import ODD, Buckets, Column
 from whistlestop.server.store.descent import Found, Reader, Seek
 
 DIGITS = 7  # significant ones: a screen shows four
+FINE = 6  # digits of what lies between the lowest and the highest value: a counter's last steps are visible, too
+LATEST = 1e11  # seconds: a time behind it, which a program may have made up, stands at the chart's edge
+MOST_EXACT = 1e15  # with more digits than that, rounding would only add errors
 MOST_ODD = 100
 FINEST = {"step": 1.0, "time": 2.0**-20}
 
@@ -28,11 +31,14 @@ class Line:
 
     def columns(self) -> dict[str, Any]:
         """As wire/charts.ChartLine has them."""
+        highest = np.fmax.reduce(self.buckets.high, initial=-np.inf)
+        with np.errstate(over="ignore"):
+            reach = float(highest - np.fmin.reduce(self.buckets.low, initial=np.inf))
         return {
             "x": _plain(self.x),
-            "last": _numbers(self.buckets.last),
-            "low": None if self.single else _numbers(self.buckets.low),
-            "high": None if self.single else _numbers(self.buckets.high),
+            "last": _numbers(self.buckets.last, reach),
+            "low": None if self.single else _numbers(self.buckets.low, reach),
+            "high": None if self.single else _numbers(self.buckets.high, reach),
             "nonfinite": self.odd,
         }
 
@@ -74,7 +80,11 @@ def _extent(seek: Seek) -> tuple[float, float, tuple[float, float]]:
     row = seek.series
     if seek.axis == "step":
         return row.first_step, row.last_step, seek.steps
-    return row.first_time, row.last_time, seek.times
+    return _clipped(row.first_time), _clipped(row.last_time), seek.times
+
+
+def _clipped(time: float) -> float:
+    return min(max(time, 0.0), LATEST)
 
 
 def _size(low: float, high: float, width: int, finest: float) -> float:
@@ -108,15 +118,18 @@ def _odd(bits: Column, where: Column) -> list[tuple[float, str]]:
 
 def _plain(x: Column) -> list[float]:
     """Steps as they are, times to a tenth of a millisecond."""
-    values: list[float] = (x if x.dtype.kind == "i" else np.round(x, 4)).tolist()
+    values: list[float] = (x if x.dtype.kind == "i" else np.round(np.clip(x, 0.0, LATEST), 4)).tolist()
     return values
 
 
-def _numbers(values: Column) -> list[float | None]:
+def _numbers(values: Column, reach: float) -> list[float | None]:
     with np.errstate(all="ignore"):  # 0 has no logarithm, and what is tiny or huge stays as it is
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
-        rounded = np.round(values * scale) / scale
-    shown = np.where(np.isfinite(rounded), rounded, values)
+        places = DIGITS - 1 - np.floor(np.log10(np.abs(values)))
+        if 0 < reach < np.inf:
+            places = np.maximum(places, FINE - 1 - np.floor(np.log10(reach)))
+        scaled = values * 10.0**places
+        rounded = np.round(scaled) / 10.0**places
+    shown = np.where(np.isfinite(rounded) & (np.abs(scaled) < MOST_EXACT), rounded, values)
     if np.isnan(shown).any():
         return [None if value != value else value for value in shown.tolist()]
     plain: list[float | None] = shown.tolist()

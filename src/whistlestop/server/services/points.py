@@ -18,6 +18,7 @@ from whistlestop.server.store.metrics import Points
 Words = npt.NDArray[np.uint64]
 _HEAD = HEADER.size // 8  # words
 _STEP, _TIME, _VALUES = _HEAD, _HEAD + 1, _HEAD + 2  # of a POINTS record
+LATEST = 1e11  # seconds, the year 5138: what a program says beyond that is no time
 _LOOK = 64  # records that are looked at first; then twice as many, and so on
 _HOP = 32  # records: where fewer of one shape follow each other, all that follow are walked one by one
 
@@ -147,7 +148,8 @@ def _read(table: Table, before: int, names: Sequence[str], found: dict[str, list
     else:
         numbers = before + table.numbers
     steps = np.ascontiguousarray(table.rows[:, _STEP]).view(np.int64)
-    times = np.nan_to_num(np.ascontiguousarray(table.rows[:, _TIME]).view(np.float64), posinf=0.0, neginf=0.0)
+    told = np.ascontiguousarray(table.rows[:, _TIME]).view(np.float64)
+    times = np.clip(np.nan_to_num(told, posinf=0.0, neginf=0.0), 0.0, LATEST)
     for column, name in enumerate(names):
         value = np.ascontiguousarray(table.rows[:, _VALUES + column]).view(np.float64)
         found.setdefault(name, []).append(Points(numbers, steps, times, value))
