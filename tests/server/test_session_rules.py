@@ -1,6 +1,7 @@
 """Who a request comes from, with a clock that the test turns."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     database.close()
 
 
-def by_cookie(value: str, **headers: str) -> dict[str, str]:
-    return {"cookie": f"theme=dark; whistle_session={value}; other=1", **headers}
+def by_cookie(keeper: sessions.Sessions, value: str, **headers: str) -> dict[str, str]:
+    return {"cookie": f"theme=dark; {keeper.cookie}={value}; other=1", **headers}
 
 
 def test_a_session_ends_after_thirty_days_and_a_link_after_ten_minutes(desk: Desk) -> None:
@@ -53,20 +54,22 @@ def test_a_session_ends_after_thirty_days_and_a_link_after_ten_minutes(desk: Des
     with pytest.raises(Unauthenticated, match="older than 10 minutes"):
         keeper.begin_by_link(late)
     desk.now = 1_000_000.0 + 30 * 86400 - 1
-    assert keeper.admit("GET", by_cookie(value)).actor == actor
+    assert keeper.admit("GET", by_cookie(keeper, value)).actor == actor
     desk.now += 1
     for each in (keeper, desk.open()):
         with pytest.raises(Unauthenticated, match="session has ended"):
-            each.admit("GET", by_cookie(value))
+            each.admit("GET", by_cookie(each, value))
 
 
 def test_a_token_beside_a_cookie_decides_alone(desk: Desk) -> None:
     keeper = desk.open()
     value = keeper.begin(keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor)
-    for wrong in ("Bearer nonsense", "Basic eDp5", ""):
+    for wrong in ("Bearer nonsense", "bearer", "Bearer "):
         with pytest.raises(Unauthenticated):
-            keeper.admit("GET", by_cookie(value, authorization=wrong))
-    assert keeper.admit("POST", by_cookie("nonsense", authorization=f"Bearer {desk.token}")).session is None
+            keeper.admit("GET", by_cookie(keeper, value, authorization=wrong))
+    for another in ("Basic eDp5", "Negotiate x", ""):
+        assert keeper.admit("GET", by_cookie(keeper, value, authorization=another)).session == value
+    assert keeper.admit("POST", by_cookie(keeper, "nonsense", authorization=f"Bearer {desk.token}")).session is None
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post", "ANYTHING"])
@@ -75,17 +78,70 @@ def test_every_method_that_is_not_known_to_be_safe_needs_the_sessions_word(desk:
     value = keeper.begin(keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor)
     for told in ({}, {"x-whistle-csrf": "ä"}, {"x-whistle-csrf": value}):
         with pytest.raises(Forbidden):
-            keeper.admit(method, by_cookie(value, **told))
-    entrance = keeper.admit(method, by_cookie(value, **{"x-whistle-csrf": sessions.csrf_of(value)}))
+            keeper.admit(method, by_cookie(keeper, value, **told))
+    entrance = keeper.admit(method, by_cookie(keeper, value, **{"x-whistle-csrf": sessions.csrf_of(value)}))
     assert entrance.csrf == sessions.csrf_of(value)
 
 
-@pytest.mark.parametrize(
-    "cookie", ["whistle_session=", "whistle_session", "x_whistle_session=1", 'whistle_session="', "=;;="]
-)
+@pytest.mark.parametrize("cookie", ["{}=", "{}", "x_{}=1", '{}="', "=;;=", "{}={}", "{}=ä", "whistle_session=1"])
 def test_a_cookie_that_makes_no_sense_is_nobody(desk: Desk, cookie: str) -> None:
+    keeper = desk.open()
     with pytest.raises(Unauthenticated):
-        desk.open().admit("GET", {"cookie": cookie})
+        keeper.admit("GET", {"cookie": cookie.replace("{}", keeper.cookie)})
+
+
+def test_a_session_is_looked_for_among_so_many_cookies_and_no_more(desk: Desk) -> None:
+    keeper = desk.open()
+    value = keeper.begin(keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor)
+    ours = f"{keeper.cookie}={value}"
+    most = "x" * (sessions.MOST_COOKIES - len(ours) - 1) + ";" + ours
+    assert keeper.session_in({"cookie": most}) == value
+    assert keeper.session_in({"cookie": "x" + most}) is None
+    assert keeper.session_in({"cookie": f"{keeper.cookie}={'v' * 101}"}) is None
+
+
+def test_a_token_has_so_many_sessions_and_a_new_one_ends_its_oldest(desk: Desk) -> None:
+    doorkeeper = accounts.Doorkeeper(desk.context)
+    made = accounts.create_token(desk.context, "guest", "viewer")
+    doorkeeper.reload()
+    keeper = sessions.Sessions(desk.context, doorkeeper)
+    anothers = keeper.begin(doorkeeper.admit(made.token))
+    values = []
+    for _ in range(sessions.MOST_SESSIONS + 2):
+        desk.now += 1
+        values.append(keeper.begin(doorkeeper.admit(desk.token)))
+    for each in (keeper, desk.open()):
+        good = [value for value in (anothers, *values) if admits(each, value)]
+        assert good == [anothers, *values[2:]]
+
+
+def admits(keeper: sessions.Sessions, value: str) -> bool:
+    try:
+        return keeper.admit("GET", by_cookie(keeper, value)).session == value
+    except Unauthenticated:
+        return False
+
+
+def test_sessions_that_begin_and_end_at_once_are_all_known(desk: Desk) -> None:
+    keeper = desk.open()
+    actor = keeper.admit("GET", {"authorization": f"Bearer {desk.token}"}).actor
+    count = sessions.MOST_SESSIONS // 2
+    old = [keeper.begin(actor) for _ in range(count)]
+    with ThreadPoolExecutor(2 * count) as pool:
+        begun = [pool.submit(keeper.begin, actor) for _ in range(count)]
+        for ended in [pool.submit(keeper.end, value) for value in old]:
+            ended.result()
+        new = [each.result() for each in begun]
+    assert [admits(keeper, value) for value in new] == [True] * count
+    assert [admits(keeper, value) for value in old] == [False] * count
+
+
+def test_a_wrong_code_waits_for_no_writer(desk: Desk) -> None:
+    keeper = desk.open()
+    with ThreadPoolExecutor(1) as pool, desk.context.database.write():
+        guess = pool.submit(keeper.begin_by_link, "wrong")
+        with pytest.raises(Unauthenticated):
+            guess.result(timeout=5)
 
 
 def test_an_entrance_is_good_until_its_session_ends_or_its_token_is_revoked(desk: Desk) -> None:
@@ -96,7 +152,7 @@ def test_an_entrance_is_good_until_its_session_ends_or_its_token_is_revoked(desk
     doorkeeper.reload()
     by_token = keeper.admit("GET", {"authorization": f"Bearer {made.token}"})
     ended, expired, revoked = (
-        keeper.admit("GET", by_cookie(keeper.begin(actor))) for actor in (admin, admin, by_token.actor)
+        keeper.admit("GET", by_cookie(keeper, keeper.begin(actor))) for actor in (admin, admin, by_token.actor)
     )
     everybody = (by_token, ended, expired, revoked)
     assert [keeper.still_good(each) for each in everybody] == [True, True, True, True]

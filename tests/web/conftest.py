@@ -63,7 +63,8 @@ class Pages:
         made = self._browser.new_context(**{"base_url": server.url, "viewport": WIDE, **context})
         self._contexts.append(made)
         if token != "":
-            made.add_cookies([{"name": "whistle_session", "value": session_of(server, token), "url": server.url}])
+            name, value = session_of(server, token)
+            made.add_cookies([{"name": name, "value": value, "url": server.url}])
         page = made.new_page()
         page.set_default_timeout(15_000)
         errors = self._errors[page] = []
@@ -86,10 +87,12 @@ def _is_error(message: ConsoleMessage) -> bool:
     return message.type == "error" or "Content Security Policy" in message.text
 
 
-def session_of(server: ServerProcess, token: str | None = None) -> str:
+def session_of(server: ServerProcess, token: str | None = None) -> tuple[str, str]:
+    """The cookie of a new session: its name and its value."""
     answer = httpx2.post(f"{server.url}/session", json={"token": token or server.token})
     assert answer.status_code == 204, answer.text
-    return str(answer.cookies["whistle_session"])
+    ((name, value),) = answer.cookies.items()
+    return name, value
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,13 +29,19 @@ def sign_in(client: httpx2.Client, **proof: str) -> str:
     return str(client.get("/api/v1/whoami").json()["csrf"])
 
 
+def cookie_of(client: httpx2.Client) -> tuple[str, str]:
+    """Name and value, as the server has set it."""
+    ((name, value),) = client.cookies.items()
+    return name, value
+
+
 def test_a_token_becomes_a_cookie_that_no_script_reads_and_no_foreign_page_sends(
     web_server: ServerProcess, visitor: httpx2.Client
 ) -> None:
     assert visitor.get("/api/v1/whoami").status_code == 401
     answer = visitor.post("/session", json={"token": web_server.token})
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith("whistle_session=")
+    assert cookie.startswith("whistle_session_")
     parts = {part.strip().lower() for part in cookie.split(";")[1:]}
     assert parts == {"httponly", "samesite=strict", "path=/", "max-age=2592000"}
     assert web_server.token not in cookie
@@ -123,11 +130,87 @@ def test_signing_out_ends_the_session_for_copies_of_the_cookie_too(
     web_server: ServerProcess, visitor: httpx2.Client
 ) -> None:
     csrf = sign_in(visitor, token=web_server.token)
-    copy = {"Cookie": f"whistle_session={visitor.cookies['whistle_session']}"}
+    copy = {"Cookie": "=".join(cookie_of(visitor))}
     assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=copy).status_code == 200
     assert visitor.delete("/session", headers={"X-Whistle-CSRF": csrf}).status_code == 204
     assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=copy).status_code == 401
-    assert "whistle_session" not in visitor.cookies
+    assert not visitor.cookies
+
+
+def test_signing_out_of_a_session_that_has_ended_clears_the_cookie_all_the_same(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    csrf = sign_in(visitor, token=web_server.token)
+    cookie = "=".join(cookie_of(visitor))
+    assert visitor.delete("/session", headers={"X-Whistle-CSRF": csrf}).status_code == 204
+    for headers in ({"Cookie": cookie}, {"Cookie": cookie, "X-Whistle-CSRF": csrf}, {}):
+        answer = httpx2.delete(f"{web_server.url}/session", headers=headers)
+        assert answer.status_code == 204, headers
+        assert answer.headers["set-cookie"].startswith(cookie.partition("=")[0] + '=""; ')
+        assert "Max-Age=0" in answer.headers["set-cookie"]
+    for token, status in ((web_server.token, 400), ("whs_wrong", 401)):
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx2.delete(f"{web_server.url}/session", headers=headers).status_code == status
+
+
+def test_signing_in_again_ends_the_session_that_this_browser_had(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
+    sign_in(visitor, token=web_server.token)
+    before = {"Cookie": "=".join(cookie_of(visitor))}
+    assert visitor.post("/session", json={"token": "whs_wrong"}).status_code == 401
+    assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=before).status_code == 200
+    sign_in(visitor, token=web_server.token)
+    assert visitor.get("/api/v1/runs").status_code == 200
+    assert httpx2.get(f"{web_server.url}/api/v1/runs", headers=before).status_code == 401
+
+
+def test_two_servers_on_one_host_keep_a_browser_signed_in_side_by_side(
+    web_server: ServerProcess, start_server: Callable[..., ServerProcess]
+) -> None:
+    other = start_server()
+    with httpx2.Client() as browser:  # to it, as to a browser, all ports of a host are one
+        for server in (web_server, other):
+            assert browser.post(f"{server.url}/session", json={"token": server.token}).status_code == 204
+        for server in (web_server, other):
+            assert browser.get(f"{server.url}/api/v1/whoami").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "foreign", ['prefs={"a":1}', "a b=c", "name=José", "flag", "path=/x", 'open="', "=", ";;", "expires=Mon, 1 Jan"]
+)
+def test_cookies_of_other_programs_on_the_host_lock_nobody_out(
+    web_server: ServerProcess, visitor: httpx2.Client, foreign: str
+) -> None:
+    sign_in(visitor, token=web_server.token)
+    for cookies in ((foreign, "=".join(cookie_of(visitor))), ("=".join(cookie_of(visitor)), foreign)):
+        headers = {"Cookie": "; ".join(cookies).encode()}
+        assert httpx2.get(f"{web_server.url}/api/v1/whoami", headers=headers).status_code == 200, cookies
+
+
+def test_a_password_for_the_proxy_does_not_hide_the_session(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    sign_in(visitor, token=web_server.token)
+    for authorization, status in (("Basic eDp5", 200), ("", 200), ("Bearer whs_wrong", 401), ("Bearer", 401)):
+        answer = visitor.get("/api/v1/whoami", headers={"Authorization": authorization})
+        assert answer.status_code == status, authorization
+
+
+def test_a_strangers_cookies_take_nobodys_time(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    """Every request is judged on the one event loop: what takes long here stops the server for all."""
+    sign_in(visitor, token=web_server.token)
+    name, value = cookie_of(visitor)
+    for hostile in (
+        f'{name}="' + "\\1" * 15_000 + '"',
+        f'{name}="' + '\\"' * 15_000,
+        f"{name}=" + "a" * 30_000,
+        ";" * 30_000,
+        f"{name};" * 1_000,
+        "a=b;" * 12_000 + f" {name}={value}",
+    ):
+        started = time.monotonic()
+        answer = httpx2.get(f"{web_server.url}/api/v1/whoami", headers={"Cookie": hostile})
+        assert answer.status_code == 401, hostile[:50]
+        assert time.monotonic() - started < 2
 
 
 def test_a_revoked_token_ends_its_sessions_and_its_links(web_server: ServerProcess, visitor: httpx2.Client) -> None:
@@ -149,13 +232,13 @@ def test_a_session_survives_a_crash_of_the_server_and_its_secret_is_not_on_the_d
     server = start_server()
     with httpx2.Client(base_url=server.url) as visitor:
         csrf = sign_in(visitor, token=server.token)
-        cookie = visitor.cookies["whistle_session"]
+        name, cookie = cookie_of(visitor)
     server.kill()
     stored = b"".join(path.read_bytes() for path in server.data.glob("whistlestop.db*"))
     assert cookie.encode() not in stored
     assert csrf.encode() not in stored
     server.start()
-    answer = httpx2.get(f"{server.url}/api/v1/whoami", headers={"Cookie": f"whistle_session={cookie}"})
+    answer = httpx2.get(f"{server.url}/api/v1/whoami", headers={"Cookie": f"{name}={cookie}"})
     assert answer.json()["csrf"] == csrf
 
 

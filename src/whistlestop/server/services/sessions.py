@@ -6,19 +6,23 @@ The cookie's value and the link's code are random and long; the database has the
 import hashlib
 import hmac
 import secrets
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
+
+import sqlalchemy as sa
 
 from whistlestop.domain.errors import Forbidden, Unauthenticated
 from whistlestop.server.services.accounts import Doorkeeper, fingerprint
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import sessions as store
 
-COOKIE = "whistle_session"
 CSRF = "x-whistle-csrf"
 SESSION_LASTS = 30 * 86400.0  # seconds
 LINK_LASTS = 600.0
+MOST_SESSIONS = 20  # of one token; a new one ends the oldest
+MOST_COOKIES = 32 * 1024  # characters of all cookies together; a session among more of them is not looked for
+MOST_VALUE = 100  # characters; ours has 43
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -44,43 +48,61 @@ class Sessions:
 
     def __init__(self, context: Context, doorkeeper: Doorkeeper) -> None:
         self._context, self._doorkeeper = context, doorkeeper
+        # Around the database and `_known` together: two changes at once must not end up in them in different order.
+        self._changing = threading.Lock()
         with context.database.read() as connection:
-            self._known = {row.hash: (row.token_id, row.expires_at) for row in store.all_sessions(connection)}
+            self._known = _all_known(connection)
+            # Browsers keep one cookie of a name for all ports of a host: every server there has a name of its own.
+            self.cookie = f"whistle_session_{fingerprint(store.owner_id(connection))[:8]}"
 
-    def begin(self, actor: Actor) -> str:
-        """The value of a new cookie."""
+    def begin(self, actor: Actor, *, instead_of: str | None = None) -> str:
+        """The value of a new cookie; what the same browser had until now is worth nothing afterwards."""
         value, now = secrets.token_urlsafe(32), self._context.clock()
-        expires = now + SESSION_LASTS
-        with self._context.database.write() as connection:
-            store.remove_expired(connection, now)
-            store.add_session(
-                connection, hash=fingerprint(value), token_id=actor.token_id, created_at=now, expires_at=expires
-            )
-        kept = {hash: known for hash, known in self._known.items() if known[1] > now}
-        self._known = {**kept, fingerprint(value): (actor.token_id, expires)}
+        with self._changing:
+            with self._context.database.write() as connection:
+                store.remove_expired(connection, now)
+                if instead_of is not None:
+                    store.remove_session(connection, fingerprint(instead_of))
+                store.keep_newest(connection, actor.token_id, MOST_SESSIONS - 1)
+                store.add_session(
+                    connection,
+                    hash=fingerprint(value),
+                    token_id=actor.token_id,
+                    created_at=now,
+                    expires_at=now + SESSION_LASTS,
+                )
+                known = _all_known(connection)
+            self._known = known
         return value
 
-    def begin_by_link(self, code: str) -> str:
-        with self._context.database.write() as connection:
-            token_id = store.take_link(connection, fingerprint(code), self._context.clock())
+    def begin_by_link(self, code: str, *, instead_of: str | None = None) -> str:
+        hash, now = fingerprint(code), self._context.clock()
+        with self._context.database.read() as connection:  # strangers guess without keeping writers waiting
+            token_id = store.good_link(connection, hash, now)
+        if token_id is not None:
+            with self._context.database.write() as connection:
+                token_id = store.take_link(connection, hash, now)
         actor = self._doorkeeper.by_id(token_id) if token_id else None
         if actor is None:
             raise Unauthenticated(
                 "this link has been used already, or it is older than 10 minutes",
                 hint="whistle open prints a new one",
             )
-        return self.begin(actor)
+        return self.begin(actor, instead_of=instead_of)
 
     def end(self, session: str) -> None:
-        with self._context.database.write() as connection:
-            store.remove_session(connection, fingerprint(session))
-        self._known = {hash: known for hash, known in self._known.items() if hash != fingerprint(session)}
+        with self._changing:
+            with self._context.database.write() as connection:
+                store.remove_session(connection, fingerprint(session))
+                known = _all_known(connection)
+            self._known = known
 
     def admit(self, method: str, headers: Mapping[str, str]) -> Entrance:
         """Header names in lower case. A token, if there is one, decides; else the cookie."""
-        if "authorization" in headers or COOKIE not in headers.get("cookie", ""):
-            return Entrance(self._doorkeeper.admit(bearer(headers.get("authorization"))))
-        session = _cookie(headers["cookie"])
+        token = bearer(headers.get("authorization"))
+        session = self.session_in(headers) if token is None else None
+        if session is None:
+            return Entrance(self._doorkeeper.admit(token))
         token_id, expires = self._known.get(fingerprint(session), ("", 0.0))
         actor = self._doorkeeper.by_id(token_id)
         if actor is None or expires <= self._context.clock():
@@ -95,6 +117,21 @@ class Sessions:
                 hint="reload the page; a script uses a token instead of a session",
             )
         return Entrance(actor, session)
+
+    def session_in(self, headers: Mapping[str, str]) -> str | None:
+        """The value of our cookie, known or not.
+
+        Not by http.cookies: that takes quadratic time, before anybody is known, on the thread that serves all; and it
+        gives up at a foreign cookie that is not as it should be, though browsers send it beside ours.
+        """
+        header = headers.get("cookie", "")
+        if len(header) > MOST_COOKIES:
+            return None
+        for pair in header.split(";"):
+            name, _, value = pair.partition("=")
+            if name.strip() == self.cookie:
+                return value.strip() if len(value) <= MOST_VALUE else None
+        return None
 
     def still_good(self, entrance: Entrance) -> bool:
         """Whether who came in this way would be let in again now. Costs no query: streams ask it before they send."""
@@ -116,15 +153,13 @@ def new_link(context: Context, actor: Actor) -> tuple[str, float]:
 
 
 def bearer(authorization: str | None) -> str | None:
+    """None also for another scheme: a password there is meant for the proxy in front of us."""
     if not authorization:
         return None
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _cookie(header: str) -> str:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+def _all_known(connection: sa.Connection) -> dict[str, tuple[str, float]]:
+    """By the hash of the cookie's value: whose it is, and until when."""
+    return {row.hash: (row.token_id, row.expires_at) for row in store.all_sessions(connection)}

@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter, Request, Response
 
-from whistlestop.domain.errors import BadRequest
+from whistlestop.domain.errors import BadRequest, Unauthenticated
 from whistlestop.server.services.accounts import Doorkeeper
-from whistlestop.server.services.sessions import COOKIE, SESSION_LASTS, Sessions
+from whistlestop.server.services.sessions import SESSION_LASTS, Sessions, bearer
 from whistlestop.wire.sessions import SignIn
 
 router = APIRouter(include_in_schema=False)
@@ -17,11 +17,15 @@ def sign_in(body: SignIn, request: Request) -> Response:
     doorkeeper: Doorkeeper = request.app.state.doorkeeper
     if (body.token is None) == (body.code is None):
         raise BadRequest("a sign-in takes a token, or the code of a link")
-    value = sessions.begin_by_link(body.code) if body.code else sessions.begin(doorkeeper.admit(body.token))
+    before = sessions.session_in(request.headers)
+    if body.code:
+        value = sessions.begin_by_link(body.code, instead_of=before)
+    else:
+        value = sessions.begin(doorkeeper.admit(body.token), instead_of=before)
     response = Response(status_code=204, headers={"Cache-Control": "no-store"})
     secure = request.url.scheme == "https"
     response.set_cookie(
-        COOKIE, value, max_age=int(SESSION_LASTS), path="/", secure=secure, httponly=True, samesite="strict"
+        sessions.cookie, value, max_age=int(SESSION_LASTS), path="/", secure=secure, httponly=True, samesite="strict"
     )
     return response
 
@@ -30,10 +34,17 @@ def sign_in(body: SignIn, request: Request) -> Response:
 def sign_out(request: Request) -> Response:
     """Here and on the server: a copy of the cookie is worth nothing afterwards."""
     sessions: Sessions = request.app.state.sessions
-    entrance = sessions.admit(request.method, request.headers)
-    if entrance.session is None:
-        raise BadRequest("a token has no session to end", hint="whistle token revoke ends a token")
-    sessions.end(entrance.session)
+    by_token = bearer(request.headers.get("authorization")) is not None
+    try:
+        entrance = sessions.admit(request.method, request.headers)
+    except Unauthenticated:
+        if by_token:
+            raise
+        # The session has ended already: the browser has only its cookie to lose.
+    else:
+        if entrance.session is None:
+            raise BadRequest("a token has no session to end", hint="whistle token revoke ends a token")
+        sessions.end(entrance.session)
     response = Response(status_code=204, headers={"Cache-Control": "no-store"})
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    response.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict")
     return response
