@@ -5,7 +5,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,8 +38,10 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def read(server: ServerProcess, path: str, **query: str) -> list[tuple[str, str, Any]]:
-    """(kind, id, data) until the stream ends."""
+def read(
+    server: ServerProcess, path: str, begun: Callable[[], None] = lambda: None, **query: str
+) -> list[tuple[str, str, Any]]:
+    """(kind, id, data) until the stream ends; `begun` is called with the first of them."""
     found, fields = [], {}
     headers = {"Authorization": f"Bearer {server.token}"}
     address = f"{server.url}/api/v1{path}"
@@ -51,6 +53,8 @@ def read(server: ServerProcess, path: str, **query: str) -> list[tuple[str, str,
             if not line and "event" in fields:
                 found.append((fields["event"], fields["id"], json.loads(fields["data"])))
                 fields = {}
+                if len(found) == 1:
+                    begun()
     return found
 
 
@@ -87,6 +91,36 @@ def test_twenty_dashboards_that_come_at_any_moment_are_told_the_same(
         assert [data["status"] for kind, _, data in messages if kind == "run"][-1] == "completed"
         series = [item for kind, _, data in messages if kind == "series" for item in data["series"]]
         assert max(item["step"] for item in series if item["name"] == "loss") == 119
+
+
+def test_every_dashboard_hears_the_last_words_of_a_run_and_its_end(server: ServerProcess, tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys, time\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+        "for line in range(3000): print('last words', line)\n"
+    )
+    go = tmp_path / "go"
+    run = server.submit({"name": "t", "kind": "task", "command": [sys.executable, "-c", code, str(go)]}).id
+    told: list[list[tuple[str, str, Any]]] = []
+    come = threading.Semaphore(0)
+
+    def follow() -> None:
+        told.append(read(server, f"/runs/{run}/stream", come.release, topics="run,events,logs"))
+
+    threads = [threading.Thread(target=follow) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert come.acquire(timeout=30)
+    go.touch()
+    for thread in threads:
+        thread.join(60)
+    expected = server.logs(run)
+    assert "last words 2999" in expected
+    assert [messages[-1][0] for messages in told] == ["end"] * 24
+    for messages in told:
+        assert [data["text"] for kind, _, data in messages if kind == "log"] == expected
+        assert [data["status"] for kind, _, data in messages if kind == "run"][-1] == "completed"
 
 
 def test_a_dashboard_that_does_not_read_holds_nobody_up(server: ServerProcess, client: Client, programs: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -122,3 +123,41 @@ def test_nonsense_in_a_cursor_is_an_error_in_words(server: ServerProcess, client
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
     with pytest.raises(BadRequest, match="not a cursor"):
         client.logs(run.id, after="1:2.x")
+
+
+def lines_of(stream: Any, into: list[str], begun: threading.Event) -> None:
+    for line in stream.iter_lines():
+        into.append(line)
+        if line.startswith("id: "):
+            begun.set()
+
+
+@pytest.mark.parametrize("stream", ["/runs/{run}/stream", "/stream", "/rows/stream"])
+@pytest.mark.parametrize("way", ["token", "session"])
+def test_a_stream_tells_nothing_more_once_its_token_is_revoked_or_its_session_is_over(
+    server: ServerProcess, client: Client, stream: str, way: str
+) -> None:
+    run = server.submit({"name": "t", "kind": "task", "command": ["sleep", "600"]})
+    token = client.create_token(f"listener to {run.id}", "viewer")
+    with httpx2.Client(base_url=server.url, timeout=60) as listener:
+        if way == "session":
+            assert listener.post("/session", json={"token": token.token}).status_code == 204
+            csrf = listener.get("/api/v1/whoami").json()["csrf"]
+        else:
+            listener.headers["Authorization"] = f"Bearer {token.token}"
+        heard: list[str] = []
+        begun = threading.Event()
+        with listener.stream("GET", "/api/v1" + stream.format(run=run.id)) as answer:
+            assert answer.status_code == 200
+            thread = threading.Thread(target=lines_of, args=(answer, heard, begun))
+            thread.start()
+            assert begun.wait(30)
+            if way == "session":
+                assert listener.delete("/session", headers={"x-whistle-csrf": csrf}).status_code == 204
+            else:
+                client.revoke_token(token.id)
+            client.note(run.id, "not for everybody")
+            thread.join(10)
+            assert not thread.is_alive(), "the change was its turn to look whether it is still welcome"
+        assert not any("not for everybody" in line for line in heard)
+    client.kill(run.id)

@@ -1,7 +1,7 @@
 """What pages ask beside the runs: projects, their workflows, and what a verb would do before it is done."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query
@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from whistlestop.domain.errors import BadRequest
 from whistlestop.server.api.access import Ctx, Viewer
-from whistlestop.server.api.streams import HEADERS, HELLO, QUIET, STILL_HERE, AllFeeds
+from whistlestop.server.api.streams import HEADERS, HELLO, QUIET, STILL_HERE, AllFeeds, StillGood
 from whistlestop.server.services import consequences, preview, projects
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import Feeds
@@ -54,29 +54,36 @@ def preview_bulk(body: api.BulkBody, context: Ctx, _actor: Viewer) -> pages.Prev
 async def rows_stream(
     context: Ctx,
     feeds: AllFeeds,
-    _actor: Viewer,
+    good: StillGood,
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
 ) -> StreamingResponse:
     """For lists: `run` (one that changed), `gone` (one that was deleted) and `progress` of those that run. Begins at
-    `last_event_id`, the `cursor` of `GET /runs`."""
-    last = last_event_id or asked_last or "0"
-    if not (last.isascii() and last.isdigit() and len(last) < 19):
+    `last_event_id`, the `cursor` of `GET /runs`; without, now."""
+    last = last_event_id or asked_last
+    if last and not (last.isascii() and last.isdigit() and len(last) < 19):
         raise BadRequest(f"{last!r} is not an event id of this stream")
-    return StreamingResponse(_follow(context, feeds, int(last)), media_type="text/event-stream", headers=HEADERS)
+    seen = int(last) if last else None
+    return StreamingResponse(_follow(context, feeds, good, seen), media_type="text/event-stream", headers=HEADERS)
 
 
-async def _follow(context: Context, feeds: Feeds, seen: int) -> AsyncIterator[bytes]:
+async def _follow(context: Context, feeds: Feeds, good: Callable[[], bool], seen: int | None) -> AsyncIterator[bytes]:
     yield HELLO
     version = 0
     async with feeds.join(TOPIC, RowsFeed, ("rows",)) as feed:
         while not context.hub.closed:
-            if not await feed.beyond(version, QUIET):
+            news = await feed.beyond(version, QUIET)
+            if not good():
+                return
+            if not news:
                 yield STILL_HERE
                 continue
+            if seen is None:  # from here on, also for one that is cut off before the first message
+                seen = feed.newest
+                yield f"id: {seen}\n\n".encode()
             shown, version = version, feed.version
             more = True
-            while more:
+            while more and good():
                 text, seen, more = await feed.fresh(seen)
                 if text:
                     yield text

@@ -2,7 +2,7 @@
 client that comes back with Last-Event-ID gets what it missed, once. A slow client holds nobody up."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.server.api.access import Ctx, Viewer
+from whistlestop.server.api.access import Ctx, Entered
 from whistlestop.server.services import history
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import Feeds, message
@@ -18,6 +18,7 @@ from whistlestop.server.services.hub import ALL
 from whistlestop.server.services.list_feed import ListFeed
 from whistlestop.server.services.run_feed import RunFeed
 from whistlestop.server.services.seen import Seen
+from whistlestop.server.services.sessions import Sessions
 from whistlestop.server.store import runs
 
 router = APIRouter(tags=["live"])
@@ -38,7 +39,14 @@ async def feeds_of(request: Request, context: Ctx) -> Feeds:
     return feeds
 
 
+async def still_good(request: Request, entrance: Entered) -> Callable[[], bool]:
+    """A stream is one long request: who signs out, or whose token is revoked, must not go on listening."""
+    sessions: Sessions = request.app.state.sessions
+    return lambda: sessions.still_good(entrance)
+
+
 AllFeeds = Annotated[Feeds, Depends(feeds_of)]
+StillGood = Annotated[Callable[[], bool], Depends(still_good)]  # also lets in whoever may read
 
 
 @router.get("/runs/{run}/stream", response_class=StreamingResponse)
@@ -46,7 +54,7 @@ async def run_stream(
     run: Annotated[str, Path(max_length=200)],
     context: Ctx,
     feeds: AllFeeds,
-    _actor: Viewer,
+    good: StillGood,
     topics: Annotated[str, Query(max_length=200)] = DEFAULT,
     logs_from: Literal["start", "end"] = "start",
     last_event_id: Annotated[str | None, Header(max_length=100_000)] = None,
@@ -70,7 +78,7 @@ async def run_stream(
 
     run_id = await run_in_threadpool(find)
     return StreamingResponse(
-        _follow_run(context, feeds, run_id, wanted, seen), media_type="text/event-stream", headers=HEADERS
+        _follow_run(context, feeds, good, run_id, wanted, seen), media_type="text/event-stream", headers=HEADERS
     )
 
 
@@ -78,7 +86,7 @@ async def run_stream(
 async def all_stream(
     context: Ctx,
     feeds: AllFeeds,
-    _actor: Viewer,
+    good: StillGood,
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
 ) -> StreamingResponse:
@@ -87,19 +95,22 @@ async def all_stream(
     if last and not (last.isascii() and last.isdigit() and len(last) < 19):
         raise BadRequest(f"{last!r} is not an event id of this stream")
     return StreamingResponse(
-        _follow_all(context, feeds, int(last or 0)), media_type="text/event-stream", headers=HEADERS
+        _follow_all(context, feeds, good, int(last or 0)), media_type="text/event-stream", headers=HEADERS
     )
 
 
 async def _follow_run(
-    context: Context, feeds: Feeds, run_id: str, topics: frozenset[str], seen: Seen
+    context: Context, feeds: Feeds, good: Callable[[], bool], run_id: str, topics: frozenset[str], seen: Seen
 ) -> AsyncIterator[bytes]:
     yield HELLO
     looked = shown = 0  # the versions up to which histories were read and states were sent
     behind = False
     async with feeds.join(run_id, RunFeed, topics) as feed:
         while not context.hub.closed:
-            if not behind and not await feed.beyond(looked, QUIET):
+            news = behind or await feed.beyond(looked, QUIET)
+            if not good():
+                return
+            if not news:
                 yield STILL_HERE
                 continue
             looked, ended = feed.version, feed.ended  # before reading: what is read is at least as new
@@ -112,7 +123,7 @@ async def _follow_run(
             if ended and not behind:
                 yield message("end", "{}", str(seen))
                 return
-            if feed.over and not ended:
+            if feed.over and not feed.ended:  # one that has ended meanwhile is read to its end at the next turn
                 return
 
 
@@ -126,17 +137,20 @@ async def _histories(feed: RunFeed, topics: frozenset[str], seen: Seen) -> tuple
     return text, seen, behind
 
 
-async def _follow_all(context: Context, feeds: Feeds, seen: int) -> AsyncIterator[bytes]:
+async def _follow_all(context: Context, feeds: Feeds, good: Callable[[], bool], seen: int) -> AsyncIterator[bytes]:
     yield HELLO
     version = 0
     async with feeds.join(ALL, ListFeed, ("runs",)) as feed:
         while not context.hub.closed:
-            if not await feed.beyond(version, QUIET):
+            news = await feed.beyond(version, QUIET)
+            if not good():
+                return
+            if not news:
                 yield STILL_HERE
                 continue
             version = feed.version
             more = True
-            while more:
+            while more and good():
                 text, seen, more = await feed.fresh(seen)
                 if text:
                     yield text

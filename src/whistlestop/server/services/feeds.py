@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from whistlestop.domain.errors import NotFound
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.hub import Waiter
 
 log = logging.getLogger(__name__)
 PACE = 0.1  # seconds between two looks at least: a page can't show more, and a busy run has more
@@ -34,6 +35,7 @@ class Feed:
         self.clients = 0
         self._turn = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._waiter: Waiter | None = None
 
     def look(self) -> Any:
         raise NotImplementedError
@@ -64,6 +66,11 @@ class Feed:
     def start(self) -> None:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
+    def wake(self) -> None:
+        """Look again, though nothing has changed."""
+        if self._waiter is not None:  # else its first look is still to come
+            self._waiter.wake()
+
     def leave(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
@@ -73,6 +80,7 @@ class Feed:
         hub, loop = self.context.hub, asyncio.get_running_loop()
         try:
             with hub.listen(self.topic) as waiter:
+                self._waiter = waiter
                 while not hub.closed:
                     began = loop.time()
                     if self.take(await run_in_threadpool(self.look)):

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -59,7 +59,7 @@ def log_page(
         return LogPage(lines=newest, cursor=format_cursor(_ends(connection, wanted)), dropped=dropped)
     lines: list[LogLineView] = []
     scanned = 0
-    for row, name in wanted:
+    for row, name in _unread(connection, wanted, cursor):
         for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
             if len(lines) >= limit or scanned >= MOST_SCANNED:  # a page that finds nothing still ends, and goes on
                 return LogPage(lines=lines, cursor=format_cursor(cursor), dropped=dropped, more=True)
@@ -85,7 +85,7 @@ def log_text(
     """The next lines as they were printed, the cursor behind them, and whether there are more."""
     cursor = parse_cursor(after)
     lines: list[str] = []
-    for row, _ in _attempts(connection, run_id, None, attempt):
+    for row, _ in _unread(connection, _attempts(connection, run_id, None, attempt), cursor):
         for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
             if len(lines) >= MOST_PRINTED:
                 return "".join(lines), format_cursor(cursor), True
@@ -131,17 +131,34 @@ def metrics_view(
     return MetricsView(series=[view for view in views if view.points], cursor=format_cursor(cursor), more=more)
 
 
-def fresh_points(connection: sa.Connection, run_id: str, cursor: Cursor) -> Iterator[tuple[Row, str, list[SeriesView]]]:
-    """What came since the cursor, attempt by attempt and page by page; the cursor is moved on."""
+class Fresh(NamedTuple):
+    attempt: int
+    phase: str
+    series: list[SeriesView]
+    cursor: Cursor  # behind these
+
+
+def fresh_points(
+    connection: sa.Connection, run_id: str, cursor: Cursor, limit: int = MOST_POINTS
+) -> tuple[list[Fresh], bool]:
+    """What came since the cursor, by attempt, about `limit` points at most; and whether there is more right now."""
+    found: list[Fresh] = []
+    newest = metrics.newest_records(connection, run_id)
     for row, name in _attempts(connection, run_id, None, None):
-        last: int | None = 0
-        while last is not None:
-            seen = cursor.get(row.number, 0)
-            pages, last = metrics.page(connection, row.id, after=seen, limit=MOST_POINTS)
-            found = [series_view(name, series, points) for series, points in pages.items() if len(points)]
-            cursor[row.number] = max([seen, *(int(points.record[-1]) for points in pages.values() if len(points))])
-            if found:
-                yield row, name, found
+        seen = cursor.get(row.number, 0)
+        if newest.get(row.id, 0) <= seen:
+            continue
+        if limit <= 0:
+            return found, True
+        page, last = metrics.page(connection, row.id, after=seen, limit=limit)
+        series = {each: points for each, points in page.items() if len(points)}
+        limit -= sum(len(points) for points in series.values())
+        cursor = {**cursor, row.number: max([seen, *(int(points.record[-1]) for points in series.values())])}
+        views = [series_view(name, each, points) for each, points in series.items()]
+        found.append(Fresh(row.number, name, views, cursor))
+        if last is not None:
+            return found, True
+    return found, False
 
 
 def series_view(phase: str, name: str, points: metrics.Points) -> SeriesView:
@@ -176,6 +193,12 @@ def _attempts(connection: sa.Connection, run_id: str, phase: str | None, attempt
         for row in phases.attempts_of_runs(connection, [run_id]).get(run_id, [])
         if (phase is None or names[row.phase_id] == phase) and (attempt is None or row.number == attempt)
     ]
+
+
+def _unread(connection: sa.Connection, wanted: list[tuple[Row, str]], cursor: Cursor) -> list[tuple[Row, str]]:
+    """Those whose log goes on behind the cursor: one query, however many there are that have nothing new."""
+    sizes = logs.sizes(connection, [row.id for row, _ in wanted])
+    return [(row, name) for row, name in wanted if sizes.get(row.id, 0) > cursor.get(row.number, 0)]
 
 
 def _matcher(grep: str | None, level: str | None) -> Any:

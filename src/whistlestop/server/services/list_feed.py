@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
+import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 
 from whistlestop.server.services import views
@@ -26,6 +27,11 @@ class ListFeed(Feed):
         super().__init__(context, topic)
         self._kept: deque[tuple[int, bytes]] = deque()
         self._floor = self._newest = -1
+
+    @property
+    def newest(self) -> int:
+        """The change up to which was looked; -1 before the first look."""
+        return self._newest
 
     def look(self) -> Found:
         if self._newest < 0:
@@ -57,8 +63,12 @@ class ListFeed(Feed):
 
     def _after(self, seen: int) -> list[tuple[int, bytes]]:
         with self.context.database.read() as connection:
-            rows = runs.changed_since(connection, seen, PAGE)
-            found = views.run_views(self.context, connection, rows)
+            return self._changes(connection, seen)
+
+    def _changes(self, connection: sa.Connection, seen: int) -> list[tuple[int, bytes]]:
+        """All of one snapshot: what a later one has may come after a change that this one lacks."""
+        rows = runs.changed_since(connection, seen, PAGE)
+        found = views.run_views(self.context, connection, rows)
         return [
             (row.changed, message("run", view.model_dump_json(), str(row.changed)))
             for row, view in zip(rows, found, strict=True)

@@ -4,6 +4,8 @@ import json
 import time
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
 from whistlestop.server.services import views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import message
@@ -66,8 +68,7 @@ class RowsFeed(ListFeed):
             found[attempt.run_id] = f'{{"run":{json.dumps(attempt.run_id)},"eta_s":{eta},"progress":{progress}}}'
         return found
 
-    def _after(self, seen: int) -> list[tuple[int, bytes]]:
-        with self.context.database.read() as connection:
-            gone = runs.deleted_since(connection, seen, PAGE)
+    def _changes(self, connection: sa.Connection, seen: int) -> list[tuple[int, bytes]]:
+        gone = runs.deleted_since(connection, seen, PAGE)
         told = [(row.seq, message("gone", json.dumps({"run": row.run_id}), str(row.seq))) for row in gone]
-        return sorted(super()._after(seen) + told, key=lambda pair: pair[0])[:PAGE]
+        return sorted(super()._changes(connection, seen) + told, key=lambda pair: pair[0])[:PAGE]

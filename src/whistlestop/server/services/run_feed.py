@@ -25,6 +25,8 @@ from whistlestop.server.store import events, phases, runs
 KEPT = 1000  # events; who is further behind reads the store
 PAGE = 500  # events at once
 LINES = 1000  # log lines at once
+POINTS = 10_000  # at once
+ANSWERS = 8  # readings kept for those who ask the same; who asks later reads again
 SERIES_PACE = 0.5  # seconds between two messages of series
 Series = tuple[str, str]  # phase, name
 T = TypeVar("T")
@@ -69,7 +71,7 @@ class RunFeed(Feed):
         self._told: dict[Series, tuple[Any, ...]] = {}
         self._series_at = -math.inf
         self._series_waits = False
-        self._memory: dict[tuple[Any, ...], Any] = {}  # answers of this version, for those who ask the same
+        self._memory: dict[tuple[Any, ...], Any] = {}  # the last answers of this version
 
     # --- the reader ------------------------------------------------------------------------------------------------
 
@@ -133,6 +135,8 @@ class RunFeed(Feed):
 
     def joined(self) -> None:
         self._memory.clear()  # logs and points that nobody followed may have grown since they were read
+        if self.wanted["series"] == 1:
+            self.wake()  # nobody has looked at them, or not for a while
 
     def due(self) -> float | None:
         if not self._series_waits:
@@ -202,6 +206,8 @@ class RunFeed(Feed):
         if key not in self._memory:
             self._memory[key] = make()
         known: T = self._memory[key]
+        while len(self._memory) > ANSWERS:
+            del self._memory[next(iter(self._memory))]  # the oldest
         return known
 
     async def _shared(self, what: str, seen: Seen, read: Callable[[Seen], Page]) -> Page:
@@ -232,14 +238,15 @@ class RunFeed(Feed):
         return Page(b"".join(parts), now, page.more)
 
     def _points(self, seen: Seen) -> Page:
-        now = Seen(seen.event, seen.logs, dict(seen.metrics))
-        parts = []
+        now, parts = seen, []
         with self.context.database.read() as connection:
-            for attempt, phase, series in history.fresh_points(connection, self.topic, now.metrics):
-                body = "[" + ",".join(_json(item) for item in series) + "]"
-                data = f'{{"attempt":{attempt.number},"phase":{json.dumps(phase)},"series":{body}}}'
-                parts.append(message("points", data, str(now)))
-        return Page(b"".join(parts), now)
+            found, more = history.fresh_points(connection, self.topic, seen.metrics, POINTS)
+        for fresh in found:
+            now = Seen(seen.event, seen.logs, fresh.cursor)
+            body = "[" + ",".join(_json(item) for item in fresh.series) + "]"
+            data = f'{{"attempt":{fresh.attempt},"phase":{json.dumps(fresh.phase)},"series":{body}}}'
+            parts.append(message("points", data, str(now)))
+        return Page(b"".join(parts), now, more)
 
 
 def _json(model: BaseModel) -> str:

@@ -6,11 +6,23 @@ from typing import Any
 import sqlalchemy as sa
 import zstandard
 
-from whistlestop.server.store.schema import log_chunks
+from whistlestop.server.store.schema import attempts, log_chunks
 from whistlestop.wire.frames import LogLine, decode_line, split_records
 
 CHUNK = 128 * 1024  # bytes before compression
 LINES = 2000
+
+
+_OTHER = log_chunks.alias()
+_LAST_CHUNKS = (  # a step down the key for each attempt: grouped, it would walk over all their chunks
+    sa.select(log_chunks.c.attempt_id, log_chunks.c.first_line, log_chunks.c.lines)
+    .select_from(attempts.join(log_chunks, log_chunks.c.attempt_id == attempts.c.id))
+    .where(
+        attempts.c.id.in_(sa.bindparam("attempt_ids", expanding=True)),
+        log_chunks.c.first_line
+        == sa.select(sa.func.max(_OTHER.c.first_line)).where(_OTHER.c.attempt_id == attempts.c.id).scalar_subquery(),
+    )
+)
 
 
 def append(connection: sa.Connection, attempt_id: str, first_line: int, bodies: Sequence[bytes]) -> None:
@@ -70,15 +82,10 @@ def read_back(connection: sa.Connection, attempt_id: str) -> Iterator[tuple[int,
 
 def sizes(connection: sa.Connection, attempt_ids: Collection[str]) -> dict[str, int]:
     """Lines by attempt, by the last chunk's key alone: no attempt's log is read for it."""
-    last = (
-        sa.select(log_chunks.c.attempt_id, sa.func.max(log_chunks.c.first_line).label("first_line"))
-        .where(log_chunks.c.attempt_id.in_(attempt_ids))
-        .group_by(log_chunks.c.attempt_id)
-        .subquery()
-    )
-    same = sa.and_(log_chunks.c.attempt_id == last.c.attempt_id, log_chunks.c.first_line == last.c.first_line)
-    query = sa.select(log_chunks.c.attempt_id, log_chunks.c.first_line, log_chunks.c.lines).join(last, same)
-    return {row.attempt_id: row.first_line + row.lines - 1 for row in connection.execute(query)}
+    return {
+        row.attempt_id: row.first_line + row.lines - 1
+        for row in connection.execute(_LAST_CHUNKS, {"attempt_ids": list(attempt_ids)})
+    }
 
 
 def _chunk_at(connection: sa.Connection, attempt_id: str, line: int) -> sa.Row[Any] | None:

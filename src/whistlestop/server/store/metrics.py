@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from whistlestop.server.store import packing, rollups, series
 from whistlestop.server.store.buckets import of_points
 from whistlestop.server.store.rollups import CHUNK
-from whistlestop.server.store.schema import metric_chunks, metric_shapes
+from whistlestop.server.store.schema import attempts, metric_chunks, metric_shapes
 
 WORDS = 4  # record, step, time, value
 NO_KINDS: Mapping[str, str] = {}
@@ -64,12 +64,17 @@ def append(
     new = {name: points for name, points in new.items() if len(points)}
     if not new:
         return
-    growing = sa.and_(
-        metric_chunks.c.attempt_id == attempt_id, metric_chunks.c.open.is_(sa.true()), metric_chunks.c.name.in_(new)
-    )
-    tails = {row.name: row.data for row in connection.execute(sa.select(metric_chunks).where(growing))}
-    if tails:
-        connection.execute(metric_chunks.delete().where(growing))
+    tails: dict[str, bytes] = {}
+    for some in series.portions(list(new)):
+        growing = sa.and_(
+            metric_chunks.c.attempt_id == attempt_id,
+            metric_chunks.c.open.is_(sa.true()),
+            metric_chunks.c.name.in_(some),
+        )
+        found = {row.name: row.data for row in connection.execute(sa.select(metric_chunks).where(growing))}
+        if found:
+            connection.execute(metric_chunks.delete().where(growing))
+        tails |= found
     rows, added, full = [], [], {}
     for name, points in new.items():
         whole = join([unpack(tails[name]), points]) if name in tails else points
@@ -123,6 +128,21 @@ def page(
         last = int(records[np.searchsorted(records, last) - 1])  # not all of this one fits in
     last = last if horizon is None else min(last, horizon)
     return {name: points.until(last) for name, points in found.items()}, last
+
+
+_NEWEST_RECORDS = sa.select(
+    attempts.c.id,
+    sa.select(sa.func.max(metric_chunks.c.last_record))
+    .where(metric_chunks.c.attempt_id == attempts.c.id)
+    .scalar_subquery()
+    .label("record"),
+).where(attempts.c.run_id == sa.bindparam("run"))
+
+
+def newest_records(connection: sa.Connection, run_id: str) -> dict[str, int]:
+    """By attempt: one query, and of each attempt a step down the index."""
+    rows = connection.execute(_NEWEST_RECORDS, {"run": run_id})
+    return {row.id: int(row.record) for row in rows if row.record is not None}
 
 
 def _newer(attempt_id: str, wanted: Collection[str], after: int) -> sa.ColumnElement[bool]:
