@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+import threading
 
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import Forbidden, NotFound, Refused, Unauthenticated
