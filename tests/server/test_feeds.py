@@ -11,17 +11,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from whistlestop.client import Client
 from whistlestop.server.services import feeds as feeds_module
+from whistlestop.server.services import history, verbs
 from whistlestop.server.services.feeds import Feeds
-from whistlestop.server.services.run_feed import RunFeed
+from whistlestop.server.services.rows_feed import TOPIC, RowsFeed
+from whistlestop.server.services.run_feed import ANSWERS, RunFeed
 from whistlestop.server.services.seen import Seen
-from whistlestop.server.store import events
+from whistlestop.server.store import events, logs, metrics, runs
+from whistlestop.server.store.schema import attempts
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
-from whistlestop.testing.world import World, world
+from whistlestop.testing.world import ME, World, world
+from whistlestop.wire.api import KillBody
+from whistlestop.wire.frames import LogLine, pack_record
 
 PAGE = "run,events,progress,series"  # what a run page follows
 
@@ -238,3 +245,134 @@ def test_events_beyond_what_a_feed_keeps_are_read_from_the_store_once_each(
     assert numbers[: len(before)] == before
     assert numbers == sorted(set(numbers))
     assert len(numbers) == len(before) + 11
+
+
+def grow(here: World, run: str, points: int, *, lines: int = 0) -> None:
+    """Points of one series, and log lines, of the newest attempt."""
+    attempt = here.attempt(run).id
+    numbers = np.arange(1, points + 1, dtype=np.int64)
+    with here.context.database.write() as connection:
+        known = metrics.newest_records(connection, run).get(attempt, 0)
+        found = metrics.Points(numbers + known, numbers + known, np.full(points, 1.0), np.full(points, 0.5))
+        metrics.append(connection, attempt, {"loss": found})
+        if lines:
+            first = logs.sizes(connection, [attempt]).get(attempt, 0) + 1
+            texts = [f"line {first + number}" for number in range(lines)]
+            logs.append(connection, attempt, first, [pack_record(LogLine(1.0, "out", 0, text))[4:] for text in texts])
+    here.context.hub.shown(run)
+
+
+def test_the_history_of_a_run_comes_in_pages_and_few_of_them_are_kept(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whistlestop.server.services.run_feed.LINES", 10)
+    monkeypatch.setattr("whistlestop.server.services.run_feed.POINTS", 100)
+    run = here.submit()
+    here.settle()
+    grow(here, run.id, 950, lines=300)
+
+    async def follow(read: str) -> list[bytes]:
+        pages: list[bytes] = []
+        async with Feeds(here.context).join(run.id, RunFeed, ("logs", "metrics")) as feed:
+            seen, more = Seen(), True
+            while more:
+                page = await getattr(feed, read)(seen)
+                pages.append(page.text)
+                seen, more = page.seen, page.more
+            assert len(feed._memory) <= ANSWERS
+        return pages
+
+    printed = asyncio.run(follow("fresh_logs"))
+    assert [page.count(b"event: log\n") for page in printed] == [10] * 30
+    measured = [json.loads(page.split(b"data: ")[1]) for page in asyncio.run(follow("fresh_points"))]
+    steps = [[point[0] for point in page["series"][0]["points"]] for page in measured]
+    assert max(map(len, steps)) <= 100
+    assert [step for page in steps for step in page] == list(range(1, 951))
+
+
+def test_who_joins_for_the_series_is_told_them_though_the_run_stands_still(here: World) -> None:
+    run = here.submit()
+    here.settle()
+
+    async def newest(feed: RunFeed) -> int:
+        version, text = 0, b""
+        while b"event: series" not in text:
+            assert await feed.beyond(version, 5), "nobody has looked"
+            text, version = feed.fresh_states(frozenset({"series"}), Seen(), version), feed.version
+        return int(json.loads(text.split(b"data: ")[1])["series"][0]["step"])
+
+    async def follow() -> tuple[int, int]:
+        feeds = Feeds(here.context)
+        async with feeds.join(run.id, RunFeed, ("run",)) as feed:
+            assert await feed.beyond(0, 5)
+            grow(here, run.id, 3)
+            async with feeds.join(run.id, RunFeed, ("series",)) as same:
+                first = await newest(same)
+            looks = Counting(feed)
+            grow(here, run.id, 4)
+            while not looks.looks:  # nobody wanted the series at this look
+                await asyncio.sleep(0.001)
+            async with feeds.join(run.id, RunFeed, ("series",)) as same:
+                second = first
+                while second == first:
+                    version = same.version
+                    second = await newest(same)
+                    if second == first:
+                        assert await same.beyond(version, 5), "only the old value"
+        return first, second
+
+    assert asyncio.run(follow()) == (3, 7)
+
+
+def test_a_look_costs_a_few_queries_however_many_attempts_there_were(here: World) -> None:
+    run = here.submit()
+    here.settle()
+    grow(here, run.id, 5, lines=5)
+    attempt = here.attempt(run.id)
+    with here.context.database.write() as connection:
+        others = [
+            {**attempt._mapping, "id": f"a-{number}", "number": number, "token_hash": f"t-{number}", "state": "failed"}
+            for number in range(2, 302)
+        ]
+        connection.execute(attempts.insert(), others)
+        for other in others[::2]:
+            logs.append(connection, other["id"], 1, [pack_record(LogLine(1.0, "out", 0, "once"))[4:]])
+    asked: list[str] = []
+    with here.context.database.read() as connection:
+        whole = history.log_page(connection, run.id, limit=1000)
+        measured, _ = history.fresh_points(connection, run.id, {})
+        sa.event.listen(connection, "before_cursor_execute", lambda *given: asked.append(given[2]))
+        assert history.log_page(connection, run.id, after=whole.cursor).lines == []
+        assert history.fresh_points(connection, run.id, measured[-1].cursor) == ([], False)
+    assert len(whole.lines) == 155
+    assert len(asked) <= 8
+
+
+def test_a_deletion_between_two_changes_is_not_lost_to_a_list(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = here.submit(), here.submit()
+    verbs.kill(here.context, first.id, KillBody(), ME)
+    here.settle()
+    deleted_since = runs.deleted_since
+
+    def meanwhile(connection: sa.Connection, seq: int, limit: int = 500) -> Any:
+        monkeypatch.setattr(runs, "deleted_since", deleted_since)
+        found = deleted_since(connection, seq, limit)
+        verbs.delete(here.context, first.id, ME)
+        verbs.set_note(here.context, second.id, "changed after it", ME)
+        return found
+
+    async def follow() -> bytes:
+        told = b""
+        async with Feeds(here.context).join(TOPIC, RowsFeed, ("rows",)) as feed:
+            assert await feed.beyond(0, 5)
+            seen, version = feed.newest, feed.version
+            monkeypatch.setattr(runs, "deleted_since", meanwhile)
+            here.context.hub.shown(second.id)
+            while b"changed after it" not in told:
+                assert await feed.beyond(version, 5)
+                version = feed.version
+                text, seen, _ = await feed.fresh(seen)
+                told += text
+        return told
+
+    assert b"event: gone" in asyncio.run(follow())

@@ -150,13 +150,13 @@ def fresh_points(
             continue
         if limit <= 0:
             return found, True
-        page, last = metrics.page(connection, row.id, after=seen, limit=limit)
+        page, _ = metrics.page(connection, row.id, after=seen, limit=limit)
         series = {each: points for each, points in page.items() if len(points)}
         limit -= sum(len(points) for points in series.values())
         cursor = {**cursor, row.number: max([seen, *(int(points.record[-1]) for points in series.values())])}
         views = [series_view(name, each, points) for each, points in series.items()]
         found.append(Fresh(row.number, name, views, cursor))
-        if last is not None:
+        if cursor[row.number] < newest[row.id]:
             return found, True
     return found, False
 
