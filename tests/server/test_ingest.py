@@ -1,6 +1,8 @@
 """Whatever is sent: what is good is kept once, what is bad is left out, and the end always counts."""
 
 import math
+import sqlite3
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,14 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 
 from whistlestop.channel.journal import JournalReader, JournalWriter
 from whistlestop.channel.layout import Kind
+from whistlestop.domain.errors import DiskFull
 from whistlestop.server.services import cleaning, history, ingest
-from whistlestop.server.store import events
+from whistlestop.server.store import events, series, streams
 from whistlestop.testing.world import World, ended, world
 from whistlestop.wire.frames import Data, LogLine, RunnerEvent, pack_record
 
@@ -136,6 +140,47 @@ def test_points_of_two_streams_share_one_cursor(tmp_path: Path) -> None:
         with here.context.database.read() as connection:
             later = history.metrics_view(connection, run.id, after=seen.cursor)
         assert sum(len(series.points) for series in later.series) == 2
+
+
+def many_names(first: int, count: int) -> bytes:
+    shapes = b""
+    for shape, start in enumerate(range(first, first + count, 1000), 1):
+        names = names_json(*(f"n{number}" for number in range(start, start + 1000)))
+        body = struct.pack("<qd1000d", 1, 2.0, *range(1000))
+        shapes += record(Kind.SHAPE, shape, names) + record(Kind.POINTS, shape, body)
+    return shapes
+
+
+def test_names_without_end_are_left_out_with_one_notice_and_hold_nothing_up(tmp_path: Path) -> None:
+    with world(tmp_path) as here:
+        run = here.submit()
+        here.settle()
+        attempt = here.attempt(run.id)
+        offset = 0
+        for data in (many_names(0, 9_000), many_names(9_000, 3_000), many_names(11_000, 2_000), many_names(0, 1_000)):
+            frame = Data("metrics-0", offset, data)
+            offset += len(data)
+            assert ingest.store(here.context, attempt, [frame]) == {"metrics-0": offset}
+        with here.context.database.read() as connection:
+            kept = series.names(connection, attempt.id)
+            left_out, _ = streams.position(connection, attempt.id, streams.ALL_METRICS)
+            said = [event.text for event in events.of_run(connection, run.id) if event.kind == "notice"]
+            assert ingest.offsets(here.context, attempt.id) == {"metrics-0": offset}
+        assert kept == {f"n{number}" for number in range(10_000)}
+        assert left_out == 2_000 + 2_000
+        assert len(said) == 1
+        assert "10,000 names" in said[0]
+
+
+def test_a_statement_that_is_too_large_is_the_frames_own_trouble_and_a_lock_is_not(here: World) -> None:
+    with here.context.database.read() as connection:
+        mark, count = ("?", 260_000) if connection.dialect.name == "sqlite" else ("%s", 66_000)
+        with pytest.raises(sa.exc.OperationalError) as large:
+            connection.exec_driver_sql(f"SELECT 1 IN ({','.join([mark] * count)})", (1,) * count)
+    assert not ingest.passes(large.value)
+    lock = sa.exc.OperationalError("", None, sqlite3.OperationalError("database is locked"))
+    assert ingest.passes(lock)
+    assert ingest.passes(DiskFull())
 
 
 @given(

@@ -22,6 +22,14 @@ from whistlestop.wire.spec import Secret
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 RUNNER = "runner"
+PROGRAM_LIMIT = "54"  # the class of PostgreSQL's errors
+TOO_LARGE = (
+    "too many SQL variables",
+    "too many terms",
+    "Expression tree is too large",
+    "string or blob too big",
+    "number of parameters must be",
+)
 PERSIST_EVERY = 2.0  # seconds between two writes of an attempt's progress
 
 
@@ -71,9 +79,9 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     ordered = sorted(batch, key=lambda frame: frame.stream == RUNNER)  # `ended` finds everything else stored
     try:
         safe, decides = _store_all(context, attempt, _joined(ordered))
-    except (DiskFull, sa.exc.OperationalError):
-        raise  # the database's trouble, not the frames': the same again later
-    except Exception:
+    except Exception as error:
+        if passes(error):
+            raise  # the same again later
         # One of them can't be stored, now or ever. It must not hold up the others, least of all the runner's words.
         log.exception("attempt %s: a batch can't be stored as a whole; frame by frame", attempt.id)
         safe, decides = _store_apart(context, attempt, ordered)
@@ -82,6 +90,14 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     else:
         context.hub.shown(attempt.run_id)
     return safe
+
+
+def passes(error: Exception) -> bool:
+    """The database's trouble, not the frames'. A statement that a frame makes too large will be so the next time."""
+    if not isinstance(error, sa.exc.OperationalError):
+        return isinstance(error, DiskFull)
+    beyond = (getattr(error.orig, "sqlstate", None) or "").startswith(PROGRAM_LIMIT)
+    return not beyond and not any(words in str(error.orig) for words in TOO_LARGE)
 
 
 def _joined(batch: Sequence[Data]) -> list[Data]:
@@ -117,9 +133,9 @@ def _store_apart(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple
     for frame in batch:
         try:
             part, decided = _store_all(context, attempt, [frame])
-        except (DiskFull, sa.exc.OperationalError):
-            raise
         except Exception as error:
+            if passes(error):
+                raise
             part, decided = {frame.stream: _set_aside(context, attempt, frame, error)}, False
         safe |= part
         decides = decides or decided
@@ -154,7 +170,7 @@ def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame:
     if frame.stream == "logs":
         taken, count = _logs(connection, attempt.id, records, fresh)
     elif frame.stream.startswith("metrics-"):
-        taken, count = _metrics(connection, attempt.id, frame.stream, fresh)
+        taken, count = _metrics(context, connection, attempt, frame.stream, fresh)
     elif frame.stream.startswith("events-"):
         taken, count = _sdk_events(context, connection, attempt, fresh)
     elif frame.stream == RUNNER:
@@ -207,8 +223,20 @@ def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes)
     return taken, len(bodies)
 
 
-def _metrics(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) -> tuple[int, int]:
-    return len(data), points.store(connection, attempt_id, stream, data)
+def _metrics(context: Context, connection: sa.Connection, attempt: Row, stream: str, data: bytes) -> tuple[int, int]:
+    stored = points.store(connection, attempt.id, stream, data)
+    if stored.first:
+        most = f"{points.MOST_SERIES:,}"
+        said = f"attempt {attempt.number} has logged {most} names; points of further names are left out"
+        events.add(
+            connection,
+            attempt.run_id,
+            "notice",
+            f"{said}. A name is for a series: what differs from step to step belongs into its values",
+            at=context.clock(),
+            attempt=attempt.number,
+        )
+    return len(data), stored.records
 
 
 def _readable(body: bytes) -> bytes:

@@ -3,7 +3,7 @@ by one. What can't be read raises, as records.parse does."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,22 @@ import sqlalchemy as sa
 from whistlestop.channel.layout import Kind
 from whistlestop.channel.records import HEADER, JournalDamaged, Record
 from whistlestop.server.services import cleaning
-from whistlestop.server.store import metrics, streams
+from whistlestop.server.store import metrics, series, streams
 from whistlestop.server.store.metrics import Points
 
 Words = npt.NDArray[np.uint64]
 _HEAD = HEADER.size // 8  # words
 _STEP, _TIME, _VALUES = _HEAD, _HEAD + 1, _HEAD + 2  # of a POINTS record
+MOST_SERIES = 10_000  # of one attempt: each costs a row and a chunk with every batch
 LATEST = 1e11  # seconds, the year 5138: what a program says beyond that is no time
 _LOOK = 64  # records that are looked at first; then twice as many, and so on
 _HOP = 32  # records: where fewer of one shape follow each other, all that follow are walked one by one
+
+
+class Stored(NamedTuple):
+    records: int
+    left_out: int  # points whose names are too many
+    first: bool  # of this attempt: it has to be told
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,9 @@ class Table:
     numbers: npt.NDArray[np.int64] | None = None  # where they do not follow each other
 
 
-def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) -> int:
-    """The answer: how many records there were."""
-    _, records = streams.position(connection, attempt_id, streams.ALL_METRICS)
+def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) -> Stored:
+    # What counts all metrics has no bytes: its offset counts the points that were left out.
+    left_before, records = streams.position(connection, attempt_id, streams.ALL_METRICS)
     shapes = metrics.shapes(connection, attempt_id, stream)
     found: dict[str, list[Points]] = {}
     names: dict[int, list[str]] = {shape: [_series(stream, name) for name in known] for shape, known in shapes.items()}
@@ -51,6 +58,7 @@ def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) 
         else:
             _read(part, records, names.get(part.shape, ()), found)  # without its names a point means nothing
             count += len(part.rows)
+    left = _too_many(connection, attempt_id, found)
     kind = "program" if stream == "metrics-0" else "system" if stream == "metrics-sys" else "rank"
     metrics.append(
         connection,
@@ -58,8 +66,18 @@ def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) 
         {name: metrics.in_order(parts) for name, parts in found.items()},
         dict.fromkeys(found, kind),
     )
-    streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=0, records=records + count)
-    return count
+    streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=left_before + left, records=records + count)
+    return Stored(count, left, first=left > 0 and left_before == 0)
+
+
+def _too_many(connection: sa.Connection, attempt_id: str, found: dict[str, list[Points]]) -> int:
+    """Takes out what would be one series too many; the answer: how many points."""
+    room = MOST_SERIES - series.count(connection, attempt_id)
+    if len(found) <= room:
+        return 0
+    known = series.names(connection, attempt_id)
+    extra = [name for name in found if name not in known][max(0, room) :]
+    return sum(len(points) for name in extra for points in found.pop(name))
 
 
 def split(data: bytes) -> Iterator[Table | Record]:

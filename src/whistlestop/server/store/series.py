@@ -1,7 +1,7 @@
 """One row per attempt and name: what is known of a series without reading its points."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from whistlestop.server.store.schema import attempts, metric_series, phases
 
 Row = sa.Row[Any]
 Column = npt.NDArray[Any]
+AT_ONCE = 5_000  # names in one statement
 
 
 class Columns(Protocol):
@@ -41,7 +42,7 @@ class Place(NamedTuple):
 
 def add(connection: sa.Connection, attempt_id: str, added: Sequence[Added]) -> dict[str, Place]:
     """By name: the series, and how many full chunks it had before."""
-    known = {row.name: row for row in connection.execute(_of_attempt(attempt_id, [each.name for each in added]))}
+    known = {row.name: row for row in _of_attempt(connection, attempt_id, [each.name for each in added])}
     fresh = [each for each in added if each.name not in known]
     if fresh:
         connection.execute(
@@ -52,9 +53,24 @@ def add(connection: sa.Connection, attempt_id: str, added: Sequence[Added]) -> d
         connection.execute(_CHANGE, changes)
     before = {name: Place(row.id, row.chunks) for name, row in known.items()}
     if any(each.chunks for each in fresh):
-        rows = connection.execute(_of_attempt(attempt_id, [each.name for each in fresh]))
+        rows = _of_attempt(connection, attempt_id, [each.name for each in fresh])
         before |= {row.name: Place(row.id, 0) for row in rows}
     return before
+
+
+def portions(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """No database takes any number of values in one statement."""
+    for start in range(0, len(names), AT_ONCE):
+        yield names[start : start + AT_ONCE]
+
+
+def count(connection: sa.Connection, attempt_id: str) -> int:
+    query = sa.select(sa.func.count()).where(metric_series.c.attempt_id == attempt_id)
+    return connection.scalar(query) or 0
+
+
+def names(connection: sa.Connection, attempt_id: str) -> set[str]:
+    return set(connection.scalars(sa.select(metric_series.c.name).where(metric_series.c.attempt_id == attempt_id)))
 
 
 def of_runs(
@@ -96,10 +112,11 @@ _OF_KIND = _OF_RUNS.where(metric_series.c.kind == sa.bindparam("of_kind"))
 _CHANGE = metric_series.update().where(metric_series.c.id == sa.bindparam("series_id"))
 
 
-def _of_attempt(attempt_id: str, names: Iterable[str]) -> sa.Select[Any]:
-    return sa.select(metric_series).where(
-        metric_series.c.attempt_id == attempt_id, metric_series.c.name.in_(list(names))
-    )
+def _of_attempt(connection: sa.Connection, attempt_id: str, names: Sequence[str]) -> Iterator[Row]:
+    for some in portions(names):
+        yield from connection.execute(
+            sa.select(metric_series).where(metric_series.c.attempt_id == attempt_id, metric_series.c.name.in_(some))
+        )
 
 
 def _values(added: Added) -> dict[str, Any]:
