@@ -170,12 +170,15 @@ class Counting:
     """How often the store was asked."""
 
     def __init__(self, feed: RunFeed) -> None:
-        self.looks, self._look = 0, feed.look
+        self.looks, self.done, self._look = 0, 0, feed.look
         feed.look = self  # type: ignore[method-assign,assignment]
 
     def __call__(self) -> Any:
         self.looks += 1
-        return self._look()
+        try:
+            return self._look()
+        finally:
+            self.done += 1
 
 
 def test_fifty_clients_cost_one_look_a_change_and_share_its_bytes(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +313,7 @@ def test_who_joins_for_the_series_is_told_them_though_the_run_stands_still(here:
                 first = await newest(same)
             looks = Counting(feed)
             grow(here, run.id, 4)
-            while not looks.looks:  # nobody wanted the series at this look
+            while not looks.done:  # nobody wanted the series at this look
                 await asyncio.sleep(0.001)
             async with feeds.join(run.id, RunFeed, ("series",)) as same:
                 second = first
@@ -370,6 +373,7 @@ def test_a_deletion_between_two_changes_is_not_lost_to_a_list(here: World, monke
             here.context.hub.shown(second.id)
             while b"changed after it" not in told:
                 assert await feed.beyond(version, 5)
+                assert not feed.over
                 version = feed.version
                 text, seen, _ = await feed.fresh(seen)
                 told += text
