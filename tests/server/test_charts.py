@@ -249,6 +249,56 @@ def test_the_list_of_series_and_the_newest_values_come_without_reading_a_point(h
     assert math.isnan(newest["train", "loss"].value)
 
 
+def preempted(here: World, attempts: int, names: int, points: int = 15) -> str:
+    """A run whose every attempt went a little further than the next one began."""
+    run_id = new_run(here)
+    numbers = np.arange(points)
+    for number in range(attempts):
+        step = number * (points - 3)
+        attempt_id = new_attempt(here, run_id, step or None)
+        new = Points(numbers + 1, numbers + step, START + number * 100 + numbers, numbers + 100.0 * number)
+        with here.context.database.write(durable=False) as connection:
+            metrics.append(connection, attempt_id, {f"m{name}": new for name in range(names)})
+    return run_id
+
+
+@pytest.mark.parametrize("view", [View(width=4000), View(width=100), View("time", width=100), View(start=50, end=60)])
+def test_a_chart_of_many_attempts_takes_a_handful_of_queries(tmp_path: Path, view: View) -> None:
+    with world(tmp_path) as here:
+        run_id = preempted(here, 60, 3)
+        with here.context.database.read() as connection:
+            asked: list[str] = []
+            sa.event.listen(connection, "before_cursor_execute", lambda *words: asked.append(words[2]))
+            found = charts.charts(connection, run_id, ["m0", "m1", "m2"], view)
+    assert len(asked) <= 4
+    for chart in found:
+        current = [x for line in chart.lines if not line.superseded for x in line.x]
+        assert current == sorted(current)
+        if view.width == 4000:
+            assert current == list(range(59 * 12 + 15))
+            assert [len(line.x) for line in chart.lines if line.superseded] == [3] * 59
+        if view.start == 50:
+            assert current == list(range(50, 61))
+
+
+def test_a_short_series_is_drawn_as_it_is_when_its_chunk_has_become_full(tmp_path: Path) -> None:
+    """Else the line would change all along the chunk."""
+    with world(tmp_path) as here:
+        values = np.random.default_rng(3).normal(size=6_000)
+        drawn = []
+        for count in (4_094, 4_100):
+            run_id = new_run(here)
+            attempt_id = new_attempt(here, run_id)
+            log(here, attempt_id, values[:count])
+            log(here, attempt_id, np.array([0.0]), step=9_000, record=count + 1)
+            drawn.append(read(here, run_id, View(width=300))[0])
+        short, full = drawn
+    kept = len(short.x) - 3
+    assert kept > 100
+    assert (short.x[:kept], short.last[:kept]) == (full.x[:kept], full.last[:kept])
+    assert (short.high or [])[:kept] == (full.high or [])[:kept]
+
+
 def test_a_hundred_sparklines_take_a_handful_of_queries(tmp_path: Path) -> None:
     with world(tmp_path) as here:
         ids = [new_run(here) for _ in range(100)]

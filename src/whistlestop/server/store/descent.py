@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from whistlestop.server.store import buckets, metrics, rollups
 from whistlestop.server.store.buckets import Buckets, Column
 from whistlestop.server.store.rollups import CHUNK, FACTOR, ROW, WHOLE, Key
-from whistlestop.server.store.schema import metric_chunks
+from whistlestop.server.store.schema import metric_chunks, metric_series
 
 Axis = Literal["step", "time"]
 Range = tuple[float, float]  # both ends belong to it
 ALL: Range = (-np.inf, np.inf)
+AT_ONCE = 5_000  # series in one statement
 MOST_ODD = 8  # of a level: buckets with values that are not finite are opened to tell where exactly, the first ones
 
 
@@ -46,6 +47,7 @@ class Reader:
         self._connection = connection
         self._rollups: dict[Key, rollups.Stored] = {}
         self._chunks: dict[tuple[int, int], Buckets] = {}
+        self._growing: dict[int, metrics.Points] = {}
         self.rows = 0
         self.statements = 0
 
@@ -58,6 +60,16 @@ class Reader:
                 descent.look(level, self._rollups)
         self._load_chunks([(descent.seek.series, record) for descent in descents for record in descent.chunks()])
         return [descent.finish(self._chunks) for descent in descents]
+
+    def growing(self, wanted: Sequence[sa.Row[Any]]) -> dict[int, metrics.Points]:
+        """By series: the points of the chunk that grows. One question for all."""
+        missing = list(dict.fromkeys(series.id for series in wanted if series.id not in self._growing))
+        for start in range(0, len(missing), AT_ONCE):
+            found = self._connection.execute(_GROWING, {"ids": missing[start : start + AT_ONCE]}).all()
+            self._growing |= {row.id: metrics.unpack(row.data) for row in found}
+            self.rows += len(found)
+            self.statements += 1
+        return self._growing
 
     def _load_rollups(self, keys: Sequence[Key]) -> None:
         missing = [key for key in dict.fromkeys(keys) if key not in self._rollups]
@@ -81,6 +93,18 @@ class Reader:
         self.statements += bool(missing)
 
 
+_GROWING = (
+    sa.select(metric_series.c.id, metric_chunks.c.data)
+    .join(
+        metric_chunks,
+        sa.and_(
+            metric_chunks.c.attempt_id == metric_series.c.attempt_id,
+            metric_chunks.c.name == metric_series.c.name,
+            metric_chunks.c.first_record == metric_series.c.open_record,
+        ),
+    )
+    .where(metric_series.c.id.in_(sa.bindparam("ids", expanding=True)))
+)
 _CHUNKS = rollups.Lookup(
     metric_chunks.c.attempt_id,
     metric_chunks.c.name,
@@ -174,17 +198,29 @@ class _Descent:
         return ~outside & ~open_up, open_up
 
     def _span(self, nodes: Buckets) -> Column:
-        by_step = self.seek.axis == "step"
-        low, high = (nodes.step_low, nodes.step_high) if by_step else (nodes.time_low, nodes.time_high)
-        span: Column = high.astype(np.float64) - low.astype(np.float64)
-        return span
+        return span(nodes, self.seek.axis)
 
     def _outside(self, nodes: Buckets) -> Column:
-        steps, times = self.seek.steps, self.seek.times
-        outside: Column = (nodes.step_high < steps[0]) | (nodes.step_low > steps[1])
-        return outside | (nodes.time_high < times[0]) | (nodes.time_low > times[1])
+        return outside(nodes, (*self.seek.steps, *self.seek.times))
 
     def _inside(self, nodes: Buckets) -> Column:
-        steps, times = self.seek.steps, self.seek.times
-        inside: Column = (nodes.step_low >= steps[0]) & (nodes.step_high <= steps[1])
-        return inside & (nodes.time_low >= times[0]) & (nodes.time_high <= times[1])
+        return inside(nodes, (*self.seek.steps, *self.seek.times))
+
+
+def span(nodes: Buckets, axis: Axis) -> Column:
+    low, high = (nodes.step_low, nodes.step_high) if axis == "step" else (nodes.time_low, nodes.time_high)
+    wide: Column = high.astype(np.float64) - low.astype(np.float64)
+    return wide
+
+
+def outside(nodes: Buckets, window: Any) -> Column:
+    """`window`: first and last step, first and last time; numbers, or one of each for every node."""
+    beyond: Column = (nodes.step_high < window[0]) | (nodes.step_low > window[1])
+    beyond |= (nodes.time_high < window[2]) | (nodes.time_low > window[3])
+    return beyond
+
+
+def inside(nodes: Buckets, window: Any) -> Column:
+    within: Column = (nodes.step_low >= window[0]) & (nodes.step_high <= window[1])
+    within &= (nodes.time_low >= window[2]) & (nodes.time_high <= window[3])
+    return within
