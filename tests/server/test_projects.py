@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,13 +12,13 @@ import sqlalchemy as sa
 
 from whistlestop.domain.errors import BadRequest, NotFound
 from whistlestop.engines.base import JobState
-from whistlestop.server.services import ingest, projects, submit, verbs
-from whistlestop.server.store import admin, runs
+from whistlestop.server.services import ingest, preview, projects, submit, verbs
+from whistlestop.server.store import admin, events, runs
 from whistlestop.server.store.schema import runs as table
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, world
-from whistlestop.wire.api import Submit
+from whistlestop.wire.api import BulkBody, Submit
 from whistlestop.wire.frames import Data, RunnerEvent, pack_record
 
 
@@ -81,6 +82,36 @@ def test_a_list_is_counted_and_sorted_as_its_heads_say(here: World) -> None:
     assert second.number < third.number
 
 
+def test_a_search_in_any_case_is_one_for_every_letter(here: World) -> None:
+    run = here.submit("name: x\ncommand: 'true'\n")
+    verbs.set_note(here.context, run.id, "GRÖSSE des Übergangs", ME)
+    with here.context.database.write() as connection:
+        events.add(connection, run.id, "notice", "GRÖSSE geändert", at=here.now)
+    with here.context.database.read() as connection:
+        assert runs.count(connection, runs.Filter(search="grösse")) == 1
+        assert runs.count(connection, runs.Filter(search="übergang")) == 1
+        assert [row.text for row in events.of_run(connection, run.id, search="GeÄndert")] == ["GRÖSSE geändert"]
+        assert [row.text for row in events.of_run(connection, run.id, search="grösse")] == ["GRÖSSE geändert"]
+
+
+@pytest.mark.parametrize("verb", ["stop", "pause", "kill", "delete"])
+def test_a_preview_of_many_runs_costs_a_few_queries(tmp_path: Path, verb: Any) -> None:
+    with world(tmp_path) as here:
+        made = [here.submit() for _ in range(40)]
+        asked: list[str] = []
+
+        def count(*given: Any) -> None:
+            asked.append(given[2])
+
+        sa.event.listen(sa.Engine, "before_cursor_execute", count)
+        try:
+            seen = preview.preview(here.context, BulkBody(verb=verb, everything=True))
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", count)
+        assert [item.run for item in seen.items] == [run.id for run in made]
+        assert len([statement for statement in asked if statement.startswith("SELECT")]) <= 4
+
+
 def test_a_workflow_knows_its_runs_and_the_code_of_the_newest(here: World) -> None:
     spec = "name: x\nproject: p\ncommand: 'true'\n"
     with here.context.database.write() as connection:
@@ -96,6 +127,12 @@ def test_a_workflow_knows_its_runs_and_the_code_of_the_newest(here: World) -> No
     with here.context.database.read() as connection:
         assert runs.count(connection, runs.Filter(workflow="flow")) == 2
         assert runs.count(connection, runs.Filter(workflow="flo")) == 0
+        assert runs.count(connection, runs.Filter(workflow="Flow")) == 0, "two workflows may differ by case alone"
+    asked = BulkBody(verb="kill", workflow="flow")
+    assert preview.preview(here.context, asked).total == 2
+    other = here.submit()
+    assert [item.ok for item in verbs.bulk(here.context, asked, ME).items] == [True, True]
+    assert here.run_state(other.id) == "queued"
 
 
 def test_a_new_run_takes_code_and_environment_of_another(here: World) -> None:
@@ -161,6 +198,24 @@ def test_the_stream_of_rows_begins_where_the_page_ends_and_tells_what_is_gone(se
         assert told[-1] == ("gone", before.id)
         assert {run for kind, run in told if kind == "run"} == {after.id}, "not everything that ever was"
         assert http.get("/rows/stream", params={"last_event_id": "x"}).status_code == 400
+
+
+def test_the_stream_of_rows_without_a_cursor_begins_now(server: ServerProcess) -> None:
+    headers = {"Authorization": f"Bearer {server.token}"}
+    with httpx2.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=30) as http, server.client() as client:
+        before = server.submit({"name": "a", "kind": "task", "command": "true"}, name="before")
+        server.wait(before.id)
+        cursor = http.get("/runs").json()["cursor"]
+        told: list[str] = []
+        with http.stream("GET", "/rows/stream") as answer:
+            for line in answer.iter_lines():
+                told.append(line)
+                if line == f"id: {cursor}":
+                    client.note(before.id, "changed since")
+                if line.startswith("data: "):
+                    break
+        assert told[-1].startswith("data: ")
+        assert json.loads(told[-1].removeprefix("data: "))["note"] == "changed since", "not what was before"
 
 
 def test_a_run_that_moves_tells_its_progress_to_lists(server: ServerProcess) -> None:

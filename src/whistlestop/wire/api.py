@@ -486,6 +486,7 @@ class BulkBody(Noted):
     status: list[RunStatus] = Field([], max_length=10)
     project: str | None = Field(None, max_length=200)
     search: str | None = Field(None, max_length=200)
+    workflow: str | None = Field(None, max_length=200, description="any version of it")
     everything: bool = Field(False, description="with no runs and no filter: really all of them")
 
 

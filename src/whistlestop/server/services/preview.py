@@ -1,5 +1,7 @@
 """A bulk request judged without being done: which runs it would touch, and which would be refused, with why."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +12,7 @@ from whistlestop.domain.stops import Stop
 from whistlestop.server.services import verbs
 from whistlestop.server.services.asking import check_active
 from whistlestop.server.services.context import Context
-from whistlestop.server.store import runs
+from whistlestop.server.store import phases, runs
 from whistlestop.wire.api import BulkBody, BulkItem
 from whistlestop.wire.pages import Preview
 
@@ -18,37 +20,51 @@ Row = sa.Row[Any]
 MOST = 500  # judged one by one; the rest is only counted
 
 
+@dataclass(frozen=True)
+class Known:
+    """Read at once for all: five hundred runs are a few queries."""
+
+    rows: Mapping[str, Row]  # by reference
+    phases: Mapping[str, list[Row]]
+    continued: frozenset[str]  # active runs go on from these
+
+
 def preview(context: Context, body: BulkBody) -> Preview:
-    wanted = runs.Filter(tuple(body.status), body.project, body.search)
+    wanted = runs.Filter(tuple(body.status), body.project, body.search, body.workflow)
     if not body.runs and wanted.empty and not body.everything:
         raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say everything")
     with context.database.read() as connection:
         references = list(dict.fromkeys(body.runs)) if body.runs else runs.ids(connection, wanted)
-        items = [_judged(connection, reference, body.verb) for reference in references[:MOST]]
+        judged = references[:MOST]
+        rows = runs.by_id(connection, judged)
+        below = phases.of_runs(connection, list(rows)) if body.verb in ("stop", "resume") else {}
+        known = Known(rows, below, frozenset(runs.continued(connection) if body.verb == "delete" else ()))
+        items = [_judged(connection, reference, body.verb, known) for reference in judged]
     return Preview(items=items, total=len(references), refused=sum(not item.ok for item in items))
 
 
-def _judged(connection: sa.Connection, reference: str, verb: str) -> BulkItem:
+def _judged(connection: sa.Connection, reference: str, verb: str, known: Known) -> BulkItem:
     try:
-        run = runs.resolve(connection, reference)
+        run = known.rows.get(reference) or runs.resolve(connection, reference)
     except (NotFound, Refused) as error:
         return BulkItem(run=reference, number=0, name=reference, ok=False, code=error.code, text=error.text)
     try:
-        text = _would(connection, run, verb)
+        text = _would(connection, run, verb, known)
     except Refused as error:
         return BulkItem(run=run.id, number=run.number, name=run.name, ok=False, code=error.code, text=error.text)
     return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
 
 
-def _would(connection: sa.Connection, run: Row, verb: str) -> str:
+def _would(connection: sa.Connection, run: Row, verb: str, known: Known) -> str:
+    below = known.phases.get(run.id)
     if verb == "stop":
-        phase = verbs.stoppable(connection, run, None)
+        phase = verbs.stoppable(connection, run, None, below)
         return f"phase {phase.name} was already asked to stop" if phase.stop_seq else f"stops phase {phase.name}"
     if verb == "delete":
-        verbs.deletable(connection, run)
+        verbs.deletable(connection, run, continued=run.id in known.continued)
         return "is deleted with all it stored"
     if verb == "resume":
-        return "goes back into the queue" if verbs.resumable(connection, run, False) else "is not paused"
+        return "goes back into the queue" if verbs.resumable(connection, run, False, below) else "is not paused"
     check_active(run, "paused" if verb == "pause" else "killed")
     if verb == "pause":
         paused = run.state == RunState.WAITING or run.request == Stop.PAUSE

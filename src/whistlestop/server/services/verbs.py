@@ -75,7 +75,7 @@ def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
         "cancel": lambda *given: _kill(*given, body=KillBody(note=body.note), discard=True),
         "delete": _delete,
     }
-    wanted = runs.Filter(tuple(body.status), body.project, body.search)
+    wanted = runs.Filter(tuple(body.status), body.project, body.search, body.workflow)
     if not body.runs and wanted.empty and not body.everything:
         raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say --all")
     if body.runs and not wanted.empty:
@@ -120,10 +120,10 @@ def _try(
     return BulkItem(run=run.id, number=run.number, name=run.name, ok=True, text=text)
 
 
-def stoppable(connection: sa.Connection, run: Row, name: str | None) -> Row:
-    """The phase that a stop would be about. Raise Refused if none can be stopped."""
+def stoppable(connection: sa.Connection, run: Row, name: str | None, below: list[Row] | None = None) -> Row:
+    """The phase that a stop would be about. Raise Refused if none can be stopped. `below`: its phases, if known."""
     check_active(run, "stopped")
-    phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id], run, name)
+    phase = _phase_to_stop(phases.of_runs(connection, [run.id])[run.id] if below is None else below, run, name)
     if phase.kind != PhaseKind.TRAIN:
         raise NotATrainPhase(
             f"phase {phase.name} of {named(run)} is a task: it has no step to stop at and no checkpoint to keep",
@@ -219,14 +219,14 @@ def _resume(
     return True, f"{named(run)} is back in the queue"
 
 
-def resumable(connection: sa.Connection, run: Row, from_start: bool) -> bool:
-    """False: it is not paused. Raise Refused if it can't be resumed."""
+def resumable(connection: sa.Connection, run: Row, from_start: bool, below: list[Row] | None = None) -> bool:
+    """False: it is not paused. Raise Refused if it can't be resumed. `below`: its phases, if known."""
     check_active(run, "resumed")
     if run.state != RunState.WAITING:
         if run.request == Stop.PAUSE:
             raise Refused(f"{named(run)} is still pausing", hint="resume it once it is shown as waiting")
         return False
-    for phase in phases.of_runs(connection, [run.id])[run.id]:
+    for phase in phases.of_runs(connection, [run.id])[run.id] if below is None else below:
         _check_resumable(connection, run, phase, from_start)
     return True
 
@@ -280,11 +280,11 @@ def _kill(
     return True, f"{named(run)} is being killed{goes}"
 
 
-def deletable(connection: sa.Connection, run: Row) -> None:
-    """Raise Refused if it can't be deleted."""
+def deletable(connection: sa.Connection, run: Row, *, continued: bool = True) -> None:
+    """Raise Refused if it can't be deleted. `continued`: another one may go on from it, so that has to be looked up."""
     if run.state not in RUN_ENDED:
         raise RunActive(f"{named(run)} is {run.state}: kill it first", hint=f"whistle kill {run.number}")
-    paths = [row.path for row in checkpoints.of_run(connection, run.id)]
+    paths = [row.path for row in checkpoints.of_run(connection, run.id)] if continued else []
     if children := runs.children_using(connection, paths):
         raise Refused(
             f"{children} active run{'s' if children > 1 else ''} continue{'' if children > 1 else 's'} from "

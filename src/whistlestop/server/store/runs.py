@@ -10,7 +10,7 @@ from whistlestop.domain import states
 from whistlestop.domain.errors import Ambiguous, NotFound
 from whistlestop.domain.states import RUN_ENDED, RUN_TRANSITIONS, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store.schema import attempts, deleted_attempts, deleted_runs, events, phases, runs
+from whistlestop.server.store.schema import attempts, checkpoints, deleted_attempts, deleted_runs, events, phases, runs
 
 Row = sa.Row[Any]
 
@@ -124,6 +124,10 @@ def of_workflows(connection: sa.Connection) -> Sequence[sa.Row[*tuple[Any, ...]]
         runs.c.workflow, runs.c.project, sa.func.count().label("runs"), sa.func.max(runs.c.number).label("newest")
     )
     return connection.execute(query.where(runs.c.workflow.is_not(None)).group_by(runs.c.workflow, runs.c.project)).all()
+
+
+def by_id(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Row]:
+    return {row.id: row for row in connection.execute(sa.select(runs).where(runs.c.id.in_(run_ids)))}
 
 
 def by_number(connection: sa.Connection, numbers: Collection[int]) -> dict[int, Row]:
@@ -278,13 +282,28 @@ def children_using(connection: sa.Connection, paths: Collection[str]) -> int:
     return int(connection.scalar(query) or 0)
 
 
+def continued(connection: sa.Connection) -> set[str]:
+    """Runs from whose checkpoints an active run goes on."""
+    query = (
+        sa.select(checkpoints.c.run_id)
+        .select_from(
+            runs.join(phases, phases.c.run_id == runs.c.id).join(
+                checkpoints, checkpoints.c.path == phases.c.restore_from
+            )
+        )
+        .where(runs.c.state.not_in(RUN_ENDED))
+    )
+    return set(connection.scalars(query))
+
+
 def _where(query: sa.Select[Any], wanted: Filter) -> sa.Select[Any]:
     if wanted.status:
         query = query.where(runs.c.state.in_(wanted.status))
     if wanted.project:
         query = query.where(runs.c.project == wanted.project)
     if wanted.workflow:
-        query = query.where(runs.c.workflow.startswith(wanted.workflow + "@", autoescape=True))
+        start = wanted.workflow + "@"  # compared, not LIKE: SQLite's LIKE takes a for A
+        query = query.where(sa.func.substr(runs.c.workflow, 1, len(start)) == start)
     if wanted.search:
         pattern = "%" + wanted.search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
         query = query.where(sa.or_(runs.c.name.ilike(pattern, escape="\\"), runs.c.note.ilike(pattern, escape="\\")))

@@ -20,6 +20,7 @@ def prepare(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
+        connection.create_function("lower", 1, _lower, deterministic=True)
         for pragma in PRAGMAS:
             connection.execute(pragma)
 
@@ -40,3 +41,8 @@ def prepare(engine: sa.Engine) -> None:
 
 def write_lock() -> threading.Lock:
     return threading.Lock()
+
+
+def _lower(text: Any) -> Any:
+    """SQLite's own knows ASCII alone: a search in any case must find Österreich, too, as it does on PostgreSQL."""
+    return text.lower() if isinstance(text, str) else text
