@@ -47,13 +47,15 @@ class Doorkeeper:
         self._context = context
         self._known: dict[str, Actor] = {}
         self._by_id: dict[str, Actor] = {}
+        self._reading = threading.Lock()
         self.reload()
 
     def reload(self) -> None:
-        with self._context.database.read() as connection:
-            rows = admin.all_tokens(connection)
-        self._known = {row.hash: Actor(row.name, row.role, row.id) for row in rows}
-        self._by_id = {actor.token_id: actor for actor in self._known.values()}
+        with self._reading:  # of two at once the older look could win, and let a revoked token in again
+            with self._context.database.read() as connection:
+                rows = admin.all_tokens(connection)
+            self._known = {row.hash: Actor(row.name, row.role, row.id) for row in rows}
+            self._by_id = {actor.token_id: actor for actor in self._known.values()}
 
     def by_id(self, token_id: str) -> Actor | None:
         """None: it was revoked."""
