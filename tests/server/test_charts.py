@@ -17,7 +17,7 @@ from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import AttemptState, PhaseState, RunState
 from whistlestop.server.services import charts, history
 from whistlestop.server.services.charts import View
-from whistlestop.server.store import metrics, phases, runs
+from whistlestop.server.store import metrics, phases, runs, series
 from whistlestop.server.store.metrics import Points
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
@@ -279,6 +279,19 @@ def test_a_chart_of_many_attempts_takes_a_handful_of_queries(tmp_path: Path, vie
             assert [len(line.x) for line in chart.lines if line.superseded] == [3] * 59
         if view.start == 50:
             assert current == list(range(50, 61))
+
+
+def test_the_newest_values_of_many_attempts_are_a_row_for_each_name(tmp_path: Path) -> None:
+    with world(tmp_path) as here:
+        run_id = preempted(here, 60, 3)
+        log(here, new_attempt(here, run_id, 700), np.array([5.0]), step=700, name="m1")
+        with here.context.database.read() as connection:
+            fetched = len(series.newest_of_run(connection, run_id))
+            newest = charts.newest(connection, run_id)
+    assert fetched == 3
+    assert list(newest) == [("train", "m0"), ("train", "m1"), ("train", "m2")]
+    assert (newest["train", "m0"].step, newest["train", "m0"].records) == (59 * 12 + 14, 900)
+    assert (newest["train", "m1"].step, newest["train", "m1"].value, newest["train", "m1"].records) == (700, 5.0, 901)
 
 
 def test_a_short_series_is_drawn_as_it_is_when_its_chunk_has_become_full(tmp_path: Path) -> None:

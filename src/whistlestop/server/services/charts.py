@@ -59,12 +59,10 @@ def series_list(connection: sa.Connection, run_id: str) -> SeriesList:
 
 def newest(connection: sa.Connection, run_id: str) -> dict[tuple[str, str], Newest]:
     """By phase and name: the last point that came, whatever its step. One query, no points are read."""
-    found: dict[tuple[str, str], Newest] = {}
-    for row in series.of_runs(connection, [run_id]):
-        before = found.get((row.phase, row.name))
-        records = row.points + (before.records if before else 0)
-        found[row.phase, row.name] = Newest(row.step, series.newest_value(row), row.at, records)
-    return found
+    return {
+        (row.phase, row.name): Newest(row.step, series.newest_value(row), row.at, int(row.records))
+        for row in series.newest_of_run(connection, run_id)
+    }
 
 
 def names(connection: sa.Connection, run_id: str, phase: str | None) -> list[str]:
