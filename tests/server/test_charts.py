@@ -15,9 +15,9 @@ from whistlestop.client import Client
 from whistlestop.domain.errors import WhistleError
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import AttemptState, PhaseState, RunState
-from whistlestop.server.services import charts, history
+from whistlestop.server.services import charts, history, timeline
 from whistlestop.server.services.charts import View
-from whistlestop.server.store import metrics, phases, runs, series
+from whistlestop.server.store import events, metrics, phases, runs, series
 from whistlestop.server.store.metrics import Points
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
@@ -292,6 +292,22 @@ def test_the_newest_values_of_many_attempts_are_a_row_for_each_name(tmp_path: Pa
     assert list(newest) == [("train", "m0"), ("train", "m1"), ("train", "m2")]
     assert (newest["train", "m0"].step, newest["train", "m0"].records) == (59 * 12 + 14, 900)
     assert (newest["train", "m1"].step, newest["train", "m1"].value, newest["train", "m1"].records) == (700, 5.0, 901)
+
+
+def test_the_timeline_of_many_attempts_takes_a_handful_of_queries(here: World) -> None:
+    run_id = preempted(here, 120, 1)
+    with here.context.database.write() as connection:
+        for number in range(1, 121):
+            for step in range((number - 1) * 12, (number - 1) * 12 + (30 if number == 120 else 3)):
+                events.add(connection, run_id, "evaluation", "", at=1.0, attempt=number, data={"step": step})
+    with here.context.database.read() as connection:
+        asked: list[str] = []
+        sa.event.listen(connection, "before_cursor_execute", lambda *words: asked.append(words[2]))
+        [phase] = timeline.timeline(here.context, connection, runs.get(connection, run_id)).phases
+    assert len(asked) <= 15
+    assert phase.evaluations[0] == 20 * 12  # of the newest hundred attempts
+    assert phase.evaluations[1:4] == [241, 242, 252]
+    assert phase.evaluations[-1] == 119 * 12 + 29
 
 
 def test_a_short_series_is_drawn_as_it_is_when_its_chunk_has_become_full(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from whistlestop.wire.timeline import PhaseTimelineView, StageName, StageView, T
 Row = sa.Row[Any]
 MOST_MARKS = 500  # a screen has no room for more
 MOST_ATTEMPTS = 100  # of one phase that are looked at for marks: the newest ones
+MOST_JUMPS = 20  # of these, attempts whose many marks are chosen evenly, at a few queries each
 MOST_STARTS = 20  # of one phase whose stages are told: the newest ones
 STAGE_EVENTS = {"preparing": "preparing", "program_started": "starting", "training": "training"}
 
@@ -75,8 +76,13 @@ def _steps(connection: sa.Connection, run_id: str, attempts: Sequence[Row], kind
             break
     found: set[int] = set()
     most = max(20, 2 * MOST_MARKS // max(1, len(kept)))
+    several = marks.of_attempts(connection, run_id, [attempt.number for attempt, _ in kept], kind, most=most + 1)
+    jumps = MOST_JUMPS
     for attempt, cut in kept:
-        for row in marks.of_kind(connection, run_id, attempt.number, kind, most=most):
+        rows = several.get(attempt.number, [])
+        if len(rows) > most and jumps:  # an older one then shows its first ones
+            rows, jumps = marks.of_kind(connection, run_id, attempt.number, kind, most=most), jumps - 1
+        for row in rows:
             step = row.data.get("step")
             if isinstance(step, int) and 0 <= step <= cut:
                 found.add(step)

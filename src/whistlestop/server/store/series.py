@@ -130,7 +130,7 @@ _TOTALS = (
     .group_by(attempts.c.phase_id, metric_series.c.name)
     .subquery()
 )
-_NEWEST = (
+_NEWEST: sa.Select[Any] = (
     sa.select(
         phases.c.name.label("phase"),
         _TOTALS.c.name,
