@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.server.api.access import Ctx, Entered
+from whistlestop.server.api.access import Ctx, Entered, Viewer
 from whistlestop.server.services import history
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import Feeds, message
@@ -39,14 +39,14 @@ async def feeds_of(request: Request, context: Ctx) -> Feeds:
     return feeds
 
 
-async def still_good(request: Request, entrance: Entered) -> Callable[[], bool]:
+async def still_good(request: Request, entrance: Entered, _actor: Viewer) -> Callable[[], bool]:
     """A stream is one long request: who signs out, or whose token is revoked, must not go on listening."""
     sessions: Sessions = request.app.state.sessions
     return lambda: sessions.still_good(entrance)
 
 
 AllFeeds = Annotated[Feeds, Depends(feeds_of)]
-StillGood = Annotated[Callable[[], bool], Depends(still_good)]  # also lets in whoever may read
+StillGood = Annotated[Callable[[], bool], Depends(still_good)]  # asks for a viewer, too
 
 
 @router.get("/runs/{run}/stream", response_class=StreamingResponse)
