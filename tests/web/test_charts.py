@@ -51,6 +51,14 @@ def other(web_server: ServerProcess) -> str:
     return run
 
 
+@pytest.fixture(scope="module")
+def diverged(web_server: ServerProcess) -> str:
+    phase = {"name": "train", "command": [sys.executable, "diverged.py"]}
+    run = web_server.submit(phase, name="diverged", project="diverged", directory=PROGRAMS).id
+    web_server.wait(run, "completed")
+    return run
+
+
 def points(page: Any) -> int:
     label = page.locator("figure .plot-host").first.get_attribute("aria-label") or ""
     found = re.search(r"([\d,]+) points", label)
@@ -173,3 +181,134 @@ def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
     page.get_by_label("Smoothing").fill("0.9")
     page.get_by_label("Log scale").check()
     check_page(page, "run-charts-compared")
+
+
+PURE = """async () => {
+    const base = document.querySelector("script[type=module]").src.replace("app.js", "run/");
+    const {aligned, usual, zoomedBy} = await import(base + "chart-lines.js");
+    const {oddWords, spansOf} = await import(base + "chart-odd.js");
+    const spans = (x, y, nonfinite, odd) => spansOf({x, y, nonfinite}, odd)
+        .map(({from, to, kinds, tail}) => [from, to, kinds.join(), tail]);
+    const flat = {x: [...Array(100).keys()], y: Array(100).fill(1)};
+    flat.y[50] = 1000;
+    const spiky = {...flat, low: flat.y, high: flat.y};
+    return {
+        gaps: Array.from(
+            aligned([{x: [0, 4, 8, 12], y: [1, null, 2, 3]}, {x: [2, 6, 10], y: [7, 7, 7]}])[1], (y) => y ?? `${y}`,
+        ),
+        alone: spans([1, 2, 3], [1, null, 1], [[2, "nan"]]),
+        beyondTheNamed: spans([1, 2, 3, 4], [1, null, null, null], [[2, "nan"]]),
+        inBuckets: spans([31, 63, 95], [1, 1, null], [[50, "nan"], [60, "nan"]]),
+        endsInABucketWithNumbers: spans([31, 63], [1, 1], [[50, "inf"]], true),
+        several: spans([1, 2, 3, 4], [null, 1, null, 1], [[1, "nan"], [3, "-inf"]]),
+        words: oddWords(spansOf({x: [1, 2, 3], y: [1, null, null], nonfinite: [[2, "nan"]]}),
+            {count: 2000, cut: false, first: 1, word: (x) => `step ${x}`}),
+        whole: zoomedBy(2, 50, [0, 100], [0, 100]),
+        oneEnd: zoomedBy(2, 30, [20, 40], [15, 100]),
+        nearer: zoomedBy(0.5, 50, [0, 100], [0, 100]),
+        usual: usual([spiky], 0, 99, false),
+    };
+}"""
+
+
+def test_gaps_stretches_without_numbers_zooms_and_outliers_are_computed_right(
+    web_server: ServerProcess, page_of: Callable[..., Any]
+) -> None:
+    page = page_of(web_server)
+    page.goto("/no/such/page")
+    page.locator("main").wait_for()
+    assert page.evaluate(PURE) == {
+        "gaps": [1, "null", "null", "null", 2, "undefined", 3],  # another run's points close no gap
+        "alone": [[2, 2, "nan", False]],
+        "beyondTheNamed": [[2, 4, "nan", True]],
+        "inBuckets": [[50, 95, "nan", True]],
+        "endsInABucketWithNumbers": [[50, 63, "inf", True]],
+        "several": [[1, 1, "nan", False], [3, 3, "-inf", False]],
+        "words": "NaN since step 2 (2,000 values)",
+        "whole": [None, None],
+        "oneEnd": [None, 50],
+        "nearer": [25, 75],
+        "usual": [1, 1],
+    }
+
+
+def test_a_run_that_diverged_looks_like_one(
+    web_server: ServerProcess, diverged: str, page_of: Callable[..., Any], check_page: Callable[..., None]
+) -> None:
+    page = page_of(web_server)
+    charts(page, diverged)
+    loss = page.locator("figure", has=page.get_by_role("heading", name="loss"))
+    until(lambda: "NaN since step 50 (250 values)" in loss.inner_text(), what="since when", within=10)
+    assert loss.locator(".chart-values > div").first.inner_text().split() == ["last", "NaN"]
+    page.get_by_label("Ignore outliers").check()
+    until(lambda: "outliers=ignore" in page.url, what="the address", within=10)
+    spiky = page.locator("figure", has=page.get_by_role("heading", name="spiky"))
+    until(lambda: "1 above, up to 1,000" in spiky.inner_text(), what="what is not shown", within=10)
+    check_page(page, "run-charts-diverged")
+    page.goto("/projects/diverged")
+    line = page.locator(".sparkline").first
+    line.wait_for()
+    assert "then not finite" in line.get_attribute("aria-label")
+
+
+def test_the_window_stays_within_what_there_is_moves_nothing_and_outlives_another_tab(
+    web_server: ServerProcess, diverged: str, page_of: Callable[..., Any]
+) -> None:
+    page = page_of(web_server)
+    charts(page, diverged)
+    host = page.locator("figure .plot-host").first
+    top = page.locator("figure").first.bounding_box()["y"]
+    host.focus()
+    page.keyboard.press("-")
+    page.keyboard.press("+")
+    until(lambda: "from=" in page.url, what="a zoom about the middle", within=10)
+    window = dict(re.findall(r"(from|to|phase)=([^&]+)", page.url))
+    assert 0 < float(window["from"]) < float(window["to"]) < 300, "the whole was zoomed out of"
+    assert window["phase"] == "train"
+    assert page.locator("figure").first.bounding_box()["y"] == top, "the charts have moved"
+    page.get_by_role("link", name="Events").click()
+    until(lambda: "from=" not in page.url, what="another tab", within=10)
+    page.get_by_role("link", name="Charts").click()
+    until(lambda: f"from={window['from']}" in page.url, what="the zoom again", within=10)
+    host.wait_for()
+    host.focus()
+    page.keyboard.press("-")
+    until(lambda: "from=" not in page.url and "to=" not in page.url, what="the whole again", within=10)
+
+
+def test_a_compared_run_goes_on_growing_and_one_that_is_not_there_is_told(
+    web_server: ServerProcess, diverged: str, resumed: str, page_of: Callable[..., Any]
+) -> None:
+    page = page_of(web_server)
+    charts(page, diverged, f"&compare={resumed},nobody")
+    asked = "of => performance.getEntriesByType('resource').filter(one => one.name.includes(of)).length"
+    until(
+        lambda: page.evaluate(asked, f"{resumed}/charts?") >= 3,
+        what="the other run's charts again and again",
+        within=15,
+    )
+    assert "nobody can't be found" in page.locator(".compared-list").inner_text()
+    page.get_by_role("button", name="Compare no longer with nobody").click()
+    until(lambda: "nobody" not in page.url, what="the address without it", within=10)
+    assert resumed in page.url
+
+
+def test_the_next_phase_does_not_take_the_place_of_the_one_that_is_looked_at(
+    web_server: ServerProcess, page_of: Callable[..., Any]
+) -> None:
+    first, second = (
+        {"name": name, "command": [sys.executable, "charted.py"], "env": {"STEPS": "100000", "PACE": "0.02"}}
+        for name in ("pretrain", "tune")
+    )
+    run = web_server.submit(first, {**second, "needs": ["pretrain"]}, name="phased", directory=PROGRAMS).id
+    page = page_of(web_server)
+    charts(page, run)
+    web_server.client().stop(run)
+    offer = page.get_by_role("button", name="tune has begun: show it")
+    offer.wait_for(timeout=30_000)
+    assert page.get_by_label("Phase").input_value() == "pretrain"
+    offer.click()
+    until(lambda: page.get_by_label("Phase").input_value() == "tune", what="the next phase", within=10)
+    assert "phase=tune" in page.url
+    assert offer.count() == 0
+    web_server.client().kill(run)

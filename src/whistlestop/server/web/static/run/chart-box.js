@@ -2,14 +2,15 @@
 import { html, useCallback, useEffect, useId, useMemo, useRef, useState } from "../lib.js";
 import { number } from "../format.js";
 import { Icon } from "../ui/index.js";
-import { Plot } from "./chart.js";
-import { curvesOf, nearest, summary } from "./chart-lines.js";
+import { Plot, xRange, yRange } from "./chart.js";
+import { curvesOf, nearest, outside, summary, zoomedBy } from "./chart-lines.js";
+import { oddWord, oddWords } from "./chart-odd.js";
 import { ChartTable } from "./chart-table.js";
 import { dashOf } from "./chart-theme.js";
 
 const AHEAD = "300px";  // drawn a little before they are scrolled to
 
-/** `axis`: {id, label(x), word(x)}; `settings`: {smoothing, log, superseded}; `runs`: [{id, title}]. */
+/** `axis`: {id, label(x), word(x)}; `settings`: {smoothing, log, superseded, trimmed}; `runs`: [{id, title, zero}]. */
 export function ChartBox({ store, summary: about, axis, view, settings, theme, runs, several, onZoom, onReset }) {
   const box = useRef(null);
   const [inView, width] = useInView(box);
@@ -25,11 +26,20 @@ export function ChartBox({ store, summary: about, axis, view, settings, theme, r
 
   // Steps must not be drawn as seconds while the answer to a new axis is on its way.
   const found = told?.view.axis === view.kind ? told : null;
-  const curves = useMemo(() => (found ? curvesOf(found.runs, settings, found.view.axis === "time") : []), [found, settings]);
+  // The list knows how it ends even where the end shares a bucket with numbers; what has grown since is in the lines.
+  const endsOdd = about.last === null && view.to === null;
+  const curves = useMemo(
+    () => (found ? curvesOf(found.runs, settings, found.view.axis === "time", endsOdd) : []), [found, settings, endsOdd],
+  );
   const own = curves.find((curve) => curve.at === 0 && !curve.superseded);
-  const says = useMemo(() => (own ? summary(own) : null), [own]);
+  const says = useMemo(() => (own ? captionOf(own, found, about, view, axis) : null), [own, about, view, axis]);
   // A log scale has no place for zero and below.
   const log = settings.log && curves.some((curve) => curve.high.some((value) => value > 0));
+
+  const beyond = useMemo(() => {
+    const shown = { curves, log, trimmed: settings.trimmed, window: view };
+    return settings.trimmed && curves.length ? outside(curves, xRange(shown), yRange(shown), log) : null;
+  }, [curves, log, settings.trimmed, view]);
 
   return html`<figure class="chart card ${large ? "is-large" : ""}" ref=${box} aria-labelledby="${id}-name">
     <figcaption>
@@ -45,15 +55,18 @@ export function ChartBox({ store, summary: about, axis, view, settings, theme, r
           ><${Icon} name="square" /></button>
         </span>
       </div>
-      <${Values} says=${says} about=${about} axis=${axis} />
+      <${Values} says=${says} about=${about} />
     </figcaption>
     ${!found && html`<${Room} large=${large} runs=${runs} />`}
     ${found?.problem && html`<p class="chart-trouble">${found.problem.detail}</p>`}
+    ${found?.runs.map((one, at) => one.problem && html`<p class="chart-trouble" key=${one.run}
+      >${runs[at]?.title} can't be read: ${one.problem.detail}</p>`)}
     ${found && asTable && html`<${ChartTable} curves=${curves} axis=${axis} runs=${runs} name=${about.name} />`}
     ${found && !asTable && (inView
-      ? html`<${Live} curves=${curves} view=${view} log=${log} theme=${theme} axis=${axis} runs=${runs}
+      ? html`<${Live} curves=${curves} view=${view} log=${log} trimmed=${settings.trimmed} about=${about} theme=${theme} axis=${axis} runs=${runs}
           name=${about.name} says=${says} onZoom=${onZoom} onReset=${onReset} large=${large} />`
       : html`<${Room} large=${large} runs=${runs} />`)}
+    ${beyond && html`<p class="chart-note">${beyondWords(beyond)}</p>`}
     ${settings.log && !log && found && html`<p class="chart-note">Nothing above zero: shown on a linear scale.</p>`}
   </figure>`;
 }
@@ -63,23 +76,37 @@ function Room({ large, runs }) {
   return html`<div aria-hidden="true" style=${{ height: `${(large ? 400 : 200) + 20 * runs.length}px` }}></div>`;
 }
 
-function Values({ says, about, axis }) {
-  const odd = says?.nonfinite?.[0];
-  const words = { nan: "NaN", inf: "+∞", "-inf": "−∞" };
-  const last = says ? says.last : about.last;
+/** What is said of the run's own curve, as far as it is known. */
+function captionOf(own, found, about, view, axis) {
+  const says = summary(own);
+  const whole = view.from === null && view.to === null;
+  const alone = own.spans.length === 1 && found.runs[0].lines.length === 1;
+  const count = says.count ?? (whole && alone ? about.nonfinite : null);
+  const known = { count, cut: view.from !== null, first: own.x[0], word: axis.word };
+  return { ...says, trouble: oddWords(own.spans, known) };
+}
+
+function beyondWords({ above, below, lowest, highest }) {
+  const parts = [above && `${above} above, up to ${number(highest)}`, below && `${below} below, down to ${number(lowest)}`];
+  return `Not shown: ${parts.filter(Boolean).join("; ")}.`;
+}
+
+function Values({ says, about }) {
+  const last = says ? says.odd ?? said(says.last) : said(about.last);
   return html`<dl class="chart-values">
-    <div class="is-last"><dt>last</dt><dd>${said(last)}</dd></div>
+    <div class=${says?.odd ? "is-bad" : "is-last"}><dt>last</dt><dd>${last}</dd></div>
     <div><dt>min</dt><dd>${said(says ? says.low : about.low)}</dd></div>
     <div><dt>max</dt><dd>${said(says ? says.high : about.high)}</dd></div>
-    ${odd && html`<div class="is-bad"><dt class="visually-hidden">not a number</dt>
-      <dd>${words[odd[1]]} at ${axis.word(odd[0])}</dd></div>`}
+    ${says?.trouble && html`<div class="is-bad is-trouble"><dt class="visually-hidden">not a number</dt>
+      <dd>${says.trouble}</dd></div>`}
   </dl>`;
 }
 
 const said = (value) => (value === null || value === undefined ? "–" : number(value));
+const saidAt = (curve, at) => (curve.y[at] === null ? oddWord(curve.spans, curve.x[at]) : said(curve.y[at]));
 
 /** The plot with its legend at the crosshair, and the keys that move it. */
-function Live({ curves, view, log, theme, axis, runs, name, says, onZoom, onReset, large }) {
+function Live({ curves, view, log, trimmed, about, theme, axis, runs, name, says, onZoom, onReset, large }) {
   const handle = useRef(null);
   const [cursor, setCursor] = useState(null);
   const [spoken, setSpoken] = useState("");
@@ -93,16 +120,27 @@ function Live({ curves, view, log, theme, axis, runs, name, says, onZoom, onRese
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
 
   const key = (event) => {
-    if (!own || !handle.current || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (["0", "Escape"].includes(event.key)) {
+      event.preventDefault();
+      onReset();
+      return;
+    }
+    if (!own || !handle.current) return;
     const [from, to] = handle.current.range();
-    const here = cursor ?? to;
-    const at = nearest(own.x, here);
+    const at = nearest(own.x, cursor ?? to);
     const steps = event.shiftKey ? 10 : 1;
-    const zoom = (factor) => onZoom(here - (here - from) * factor, here + (to - here) * factor);
+    const zoom = (factor) => {
+      const inside = cursor !== null && cursor >= from && cursor <= to;
+      const least = axis.id === "time" ? 0 : 2;
+      const [begin, end] = zoomedBy(factor, inside ? cursor : (from + to) / 2, [from, to], wholeOf(own, about, axis, runs[0]), least);
+      if (begin === null && end === null) onReset();
+      else onZoom(begin, end);
+    };
     const actions = {
       ArrowLeft: () => go(Math.max(0, at - steps)), ArrowRight: () => go(Math.min(own.x.length - 1, at + steps)),
       Home: () => go(0), End: () => go(own.x.length - 1),
-      "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: onReset, Escape: onReset,
+      "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2),
     };
     if (!actions[event.key]) return;
     event.preventDefault();
@@ -112,17 +150,23 @@ function Live({ curves, view, log, theme, axis, runs, name, says, onZoom, onRese
     const x = own.x[index];
     handle.current.move(x);
     setCursor(x);
-    setSpoken(`${axis.word(x)}: ${said(own.y[index])}`);
+    setSpoken(`${axis.word(x)}: ${saidAt(own, index)}`);
   };
-  const text = says ? `${name}: ${own?.x.length ?? 0} points, last ${said(says.last)}, lowest ${said(says.low)}, `
+  const text = says ? `${name}: ${own?.x.length ?? 0} points, last ${says.odd ?? said(says.last)}, lowest ${said(says.low)}, `
     + `highest ${said(says.high)}. Arrow keys move the crosshair, plus and minus zoom, 0 shows all.` : name;
   return html`<div class="plot-host" tabindex="0" role="group" aria-roledescription="chart" aria-label=${text}
       onKeyDown=${key}>
-    <${Plot} curves=${curves} window=${view} log=${log} theme=${theme} label=${axis.label} onCursor=${follow}
+    <${Plot} curves=${curves} window=${view} log=${log} trimmed=${trimmed} theme=${theme} label=${axis.label} onCursor=${follow}
       onZoom=${onZoom} onReset=${onReset} handle=${handle} tall=${large} />
     <p class="visually-hidden" aria-live="polite">${spoken}</p>
     <${Legend} curves=${curves} cursor=${cursor} axis=${axis} runs=${runs} theme=${theme} />
   </div>`;
+}
+
+/** From where to where the run's own curve goes, beyond the window, too. */
+function wholeOf(own, about, axis, run) {
+  const [low, high] = axis.id === "time" ? [0, about.last_at - run.zero] : [about.first_step, about.last_step];
+  return [Math.min(low, own.x[0]), Math.max(high, own.x.at(-1))];
 }
 
 /** A line for each run, with what was superseded at that place: its height does not change under the pointer. */
@@ -136,7 +180,7 @@ function Legend({ curves, cursor, axis, runs, theme }) {
       return html`<div class="legend-row" key=${curve.run}>
         ${(compared || cursor !== null) && html`<${Sample} curve=${curve} theme=${theme} />`}
         ${compared && html`<span class="legend-name">${runs[curve.at]?.title}</span>`}
-        ${at >= 0 && html`<span class="legend-value">${said(curve.y[at])}</span>`}
+        ${at >= 0 && html`<span class="legend-value">${saidAt(curve, at)}</span>`}
         ${at >= 0 && curve.smooth && html`<span class="legend-more">smoothed ${said(curve.smooth[at])}</span>`}
         ${at >= 0 && curve.bounds && curve.low[at] !== curve.high[at]
           && html`<span class="legend-more">${said(curve.low[at])} … ${said(curve.high[at])}</span>`}

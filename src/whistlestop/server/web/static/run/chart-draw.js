@@ -1,4 +1,5 @@
-// What uPlot does not draw by itself: bounds of buckets, where an attempt resumed, values that are no numbers.
+// What uPlot does not draw by itself: bounds of buckets, where an attempt resumed, what is no number or lies outside.
+import { kindsWord } from "./chart-odd.js";
 
 /** Every bucket's lowest to highest, so that a spike of one step is seen at any zoom. */
 export function drawBounds(plot, curves, theme) {
@@ -44,41 +45,77 @@ export function drawAttempts(plot, curves, theme) {
   });
 }
 
-const WORDS = { nan: "NaN", inf: "+∞", "-inf": "−∞" };
-
-/** A mark with a word at the upper edge: a NaN has no height, and must not go unseen. */
+/** A shade from the first to the last of them with one word at the upper edge: a NaN has no height, and must not go unseen. */
 export function drawNonfinite(plot, curves, theme) {
-  const { ctx } = plot;
-  const size = 5 * devicePixelRatio;
+  const { ctx, bbox } = plot;
+  const size = 5 * devicePixelRatio, { min, max } = plot.scales.x;
+  const spans = curves.flatMap((curve) => curve.spans).filter((span) => span.to >= min && span.from <= max)
+    .sort((a, b) => a.from - b.from)
+    .map((span) => ({ ...span, left: plot.valToPos(Math.max(span.from, min), "x", true), right: plot.valToPos(Math.min(span.to, max), "x", true) }));
   inside(plot, () => {
-    ctx.font = `600 ${11 * devicePixelRatio}px ${theme.font.replace(/^\S+ /, "")}`;
+    ctx.setLineDash([]);  // uPlot leaves what its last curve needed, and what its axes did
     ctx.textBaseline = "top";
-    ctx.textAlign = "left";  // uPlot leaves what its axes needed
-    let free = -Infinity;
-    const marks = curves.filter((curve) => !curve.superseded).flatMap((curve) => curve.nonfinite);
-    for (const [value, kind] of marks.sort((a, b) => a[0] - b[0])) {
-      if (value < plot.scales.x.min || value > plot.scales.x.max) continue;
-      const x = plot.valToPos(value, "x", true), top = plot.bbox.top;
-      ctx.globalAlpha = 0.35;
-      ctx.strokeStyle = ctx.fillStyle = theme.bad;
-      ctx.lineWidth = devicePixelRatio;
+    ctx.textAlign = "left";
+    ctx.font = `600 ${11 * devicePixelRatio}px ${theme.font.replace(/^\S+ /, "")}`;
+    ctx.strokeStyle = ctx.fillStyle = theme.bad;
+    ctx.lineWidth = devicePixelRatio;
+    for (const { left, right } of spans) {
+      ctx.globalAlpha = 0.12;
+      ctx.fillRect(left, bbox.top, right - left, bbox.height);
+      ctx.globalAlpha = 0.45;
       ctx.beginPath();
-      ctx.moveTo(x, top);
-      ctx.lineTo(x, top + plot.bbox.height);
+      ctx.moveTo(left, bbox.top);
+      ctx.lineTo(left, bbox.top + bbox.height);
       ctx.stroke();
       ctx.globalAlpha = 1;
-      ctx.beginPath();
-      ctx.moveTo(x - size, top);
-      ctx.lineTo(x + size, top);
-      ctx.lineTo(x, top + size * 1.4);
-      ctx.fill();
-      const word = WORDS[kind] ?? kind, width = ctx.measureText(word).width;
-      const left = Math.min(x + size * 1.4, plot.bbox.left + plot.bbox.width - width - 2);
-      if (left < free) continue;
-      ctx.fillText(word, left, top + 1);
-      free = left + width + size;
+      triangle(ctx, left, bbox.top, size);
+    }
+    // Words last, on paper: they must not be crossed by the marks of others, nor cover each other.
+    let free = -Infinity;
+    for (const { left, kinds } of spans) {
+      const word = kindsWord(kinds), width = ctx.measureText(word).width;
+      const begin = Math.min(left + size * 1.4, bbox.left + bbox.width - width - size);
+      if (begin < free) continue;
+      ctx.fillStyle = theme.paper;
+      ctx.fillRect(begin - 2 * devicePixelRatio, bbox.top, width + 4 * devicePixelRatio, 14 * devicePixelRatio);
+      ctx.fillStyle = theme.bad;
+      ctx.fillText(word, begin, bbox.top + 1);
+      free = begin + width + size;
     }
   });
+}
+
+/** An arrow at the edge where a value lies beyond it. */
+export function drawOutside(plot, curves, theme) {
+  const { ctx, bbox } = plot;
+  const size = 4 * devicePixelRatio;
+  const { min, max } = plot.scales.y;
+  inside(plot, () => {
+    for (const curve of curves.filter((one) => !one.superseded)) {
+      ctx.fillStyle = theme.curves[curve.at];
+      for (const [values, beyond, edge, towards] of [
+        [curve.high, (value) => value > max, bbox.top, -1], [curve.low, (value) => value < min, bbox.top + bbox.height, 1],
+      ]) {
+        let free = -Infinity;
+        for (let at = 0; at < curve.x.length; at++) {
+          if (values[at] === null || !beyond(values[at])) continue;
+          const x = plot.valToPos(curve.x[at], "x", true);
+          if (x < free) continue;
+          triangle(ctx, x, edge - towards * size * 1.4, size, towards);
+          free = x + 2 * size;
+        }
+      }
+    }
+  });
+}
+
+/** With its flat side at `y`, pointing down (1) or up (-1). */
+function triangle(ctx, x, y, size, towards = 1) {
+  ctx.beginPath();
+  ctx.moveTo(x - size, y);
+  ctx.lineTo(x + size, y);
+  ctx.lineTo(x, y + towards * size * 1.4);
+  ctx.fill();
 }
 
 function barWidth(plot, curve) {

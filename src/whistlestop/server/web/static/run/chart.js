@@ -1,19 +1,20 @@
 // One plot: uPlot with our scales, a crosshair that all charts share, zoom by drag. The only module that knows uPlot.
 import { html, useEffect, useLayoutEffect, useRef } from "../lib.js";
 import uPlot from "../vendor/uplot.js";
-import { aligned, extent } from "./chart-lines.js";
-import { drawAttempts, drawBounds, drawNonfinite } from "./chart-draw.js";
+import { aligned, extent, usual } from "./chart-lines.js";
+import { drawAttempts, drawBounds, drawNonfinite, drawOutside } from "./chart-draw.js";
 import { dashOf } from "./chart-theme.js";
 
 const HEIGHT = 200;
 const crosshair = uPlot.sync("charts");
 const LINE = 1.5;
+const EDGE = 30;  // half of a long label: 1,000,000
 
 /** `curves` as of chart-lines.js; `window`: {from, to}, null where it is open; `handle.current` gets {move, at}. */
-export function Plot({ curves, window, log, theme, label, onCursor, onZoom, onReset, handle, tall }) {
+export function Plot({ curves, window, log, trimmed, theme, label, onCursor, onZoom, onReset, handle, tall }) {
   const host = useRef(null);
   const now = useRef({});
-  now.current = { ...now.current, curves, window, log, theme, label, onCursor, onZoom, onReset };
+  now.current = { ...now.current, curves, window, log, trimmed, theme, label, onCursor, onZoom, onReset };
   const plot = useRef(null);
   const shape = JSON.stringify([
     log, theme, curves.map((curve) => [curve.at, curve.superseded, curve.smooth !== null]),
@@ -37,7 +38,7 @@ export function Plot({ curves, window, log, theme, label, onCursor, onZoom, onRe
   // The same plot takes what is new: no flicker, and the crosshair stays where it is.
   useLayoutEffect(() => {
     plot.current?.setData(dataOf(curves));
-  }, [curves, window.from, window.to]);
+  }, [curves, window.from, window.to, trimmed]);
 
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => {
@@ -111,7 +112,7 @@ function options(now, width, tall) {
     stroke: theme.quiet, font: theme.font, ticks: { show: false }, grid: { stroke: theme.grid, width: 1 }, gap: 6,
   };
   return {
-    width, height: heightOf(tall), padding: [10, 12, 0, 0], legend: { show: false }, series: seriesOf(curves, theme),
+    width, height: heightOf(tall), padding: [10, EDGE, 0, 0], legend: { show: false }, series: seriesOf(curves, theme),
     cursor: {
       sync: { key: crosshair.key, scales: ["x", null], setSeries: false },
       drag: { x: true, y: false, setScale: false, dist: 5 },
@@ -119,7 +120,7 @@ function options(now, width, tall) {
     },
     scales: {
       x: { time: false, range: () => xRange(now.current) },
-      y: { distr: log ? 3 : 1, range: (plot) => yRange(plot, now.current) },
+      y: { distr: log ? 3 : 1, range: () => yRange(now.current) },
     },
     axes: [
       { ...axis, size: 28, space: 72, grid: { show: false }, values: (_, ticks) => ticks.map((x) => now.current.label(x)) },
@@ -133,6 +134,7 @@ function options(now, width, tall) {
       draw: [
         (plot) => drawAttempts(plot, now.current.curves, theme),
         (plot) => drawNonfinite(plot, now.current.curves, theme),
+        (plot) => now.current.trimmed && drawOutside(plot, now.current.curves, theme),
       ],
       setCursor: [(plot) => {
         const { left } = plot.cursor;
@@ -165,9 +167,10 @@ export function xRange({ curves, window }) {
   return to > from ? [from, to] : [from - 0.5, from + 0.5];
 }
 
-function yRange(plot, { curves, log, window }) {
+/** What is shown of the values: all, or without the outliers. */
+export function yRange({ curves, log, trimmed, window }) {
   const [from, to] = xRange({ curves, window });
-  const found = extent(curves, from, to, log);
+  const found = (trimmed ? usual : extent)(curves, from, to, log);
   if (!found) return log ? [0.1, 10] : [0, 1];
   const [low, high] = found;
   if (log) return low === high ? [low / 2, high * 2] : [low * 0.9, high * 1.1];

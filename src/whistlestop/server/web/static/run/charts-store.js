@@ -20,10 +20,9 @@ export class ChartStore {
 
   /** What is looked at. Lines that are there stay until better ones have come. */
   configure(view, runs) {
-    const before = JSON.stringify([this.#view, this.#runs]);
+    if (JSON.stringify([view, runs]) === JSON.stringify([this.#view, this.#runs])) return;
     this.#view = view;
     this.#runs = runs;
-    if (JSON.stringify([view, runs]) === before) return;
     this.#generation += 1;
     this.#busy = false;
     for (const key of [...this.#lines.keys(), ...this.#shown.keys()]) this.#stale.add(key);
@@ -43,6 +42,11 @@ export class ChartStore {
       if (this.#shown.get(key)?.listener === listener) this.#shown.delete(key);
       this.#forget();
     };
+  }
+
+  /** Another run than the page's own may have grown: which of its charts, nobody tells. */
+  touchShown() {
+    this.touch([...this.#shown.keys()]);
   }
 
   /** These have grown. */
@@ -113,16 +117,20 @@ export class ChartStore {
     }));
     if (generation !== this.#generation || this.#closed) return;
     for (const one of some) {
-      const runs = answers.map(({ run, zero, charts }) => {
+      const before = this.#lines.get(one.key);
+      const kept = before?.view === this.#view ? before.runs : [];
+      const runs = answers.map(({ run, zero, charts, problem }) => {
+        // What can't be read now keeps what was read, and says so.
+        if (problem && run !== this.#runs[0]) return { lines: [], ...kept.find((other) => other.run === run.id), run: run.id, problem };
         // Another run may call its phase differently: its only chart of that name will do.
         const mine = charts.filter((chart) => chart.name === one.name);
         const chart = mine.find((chart) => chart.phase === phase) ?? (run === this.#runs[0] ? null : mine[0]);
         return { run: run.id, lines: (chart?.lines ?? []).map((line) => shifted(line, zero)) };
       });
       const problem = answers[0].problem ?? null;
-      if (problem) this.#stale.add(one.key);
-      const found = problem && this.#lines.has(one.key)
-        ? { ...this.#lines.get(one.key), problem } : { view: this.#view, runs, problem, width };
+      if (answers.some((answer) => answer.problem && answer.problem.status !== 404)) this.#stale.add(one.key);
+      const found = problem && before
+        ? { ...before, problem } : { view: this.#view, runs, problem, width };
       this.#lines.delete(one.key);
       this.#lines.set(one.key, found);
       this.#shown.get(one.key)?.listener(found);

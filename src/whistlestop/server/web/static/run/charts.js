@@ -1,5 +1,5 @@
 // The charts of a run: what matters first, one crosshair and one zoom for all, other runs beside it.
-import { api } from "../api.js";
+import { api, isAway } from "../api.js";
 import { length, number } from "../format.js";
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { setQuery } from "../route.js";
@@ -22,9 +22,10 @@ export function Charts({ run, query, series: message }) {
   const { series, problem } = useSeries(run, message, store);
   const [settings, keep] = useKept();
   const theme = useTheme();
-  const compared = useCompared(query.compare, run);
+  useRemembered(run.id, query);
+  const { runs: compared, failed } = useCompared(query.compare, run, () => store.touchShown());
   const phases = useMemo(() => phasesOf(run, series ?? []), [run.phases.length, series]);
-  const phase = phases.includes(query.phase) ? query.phase : query.phase === "*" ? null : defaultPhase(run, phases);
+  const { phase, begun } = usePhase(run, phases, query.phase);
   const axis = ["time", "epoch"].includes(query.axis) ? query.axis : "step";
   const kind = axis === "time" ? "time" : "step";
   const view = useMemo(() => ({ kind, from: bound(query.from), to: bound(query.to) }), [kind, query.from, query.to]);
@@ -34,10 +35,15 @@ export function Charts({ run, query, series: message }) {
   );
   store.configure({ axis: kind, from: view.from, to: view.to }, runs);
 
+  // Steps are those of a phase: an address that names them names it, too.
+  const named = phase ?? (phases.length === 1 ? phases[0] : "*");
   const zoom = useCallback((from, to) => {
-    if (to > from) setQuery({ from: tidy(from), to: tidy(to) });
-  }, []);
+    if ((to ?? Infinity) > (from ?? -Infinity)) setQuery({ from: tidy(from), to: tidy(to), phase: named });
+  }, [named]);
   const reset = useCallback(() => setQuery({ from: null, to: null }), []);
+  const choose = (chosen) => setQuery({ phase: chosen, ...(kind === "time" ? {} : { from: null, to: null }) });
+  const trimmed = query.outliers === "ignore";
+  const shown = useMemo(() => ({ ...settings, trimmed }), [settings, trimmed]);
 
   if (problem && !series) return html`<${ProblemBox} problem=${problem} />`;
   if (!series) return html`<${Spinner} label="Loading the charts" />`;
@@ -46,14 +52,44 @@ export function Charts({ run, query, series: message }) {
   }
   const sections = sectionsOf(series, { phase, search: query.chart });
   return html`<div class="charts">
-    <${Toolbar} run=${run} query=${query} phases=${phases} phase=${phase} axis=${axis} settings=${settings} keep=${keep}
-      zoomed=${view.from !== null || view.to !== null} onReset=${reset} compared=${compared}
+    <${Toolbar} run=${run} query=${query} phases=${phases} phase=${phase} begun=${begun} axis=${axis} settings=${shown}
+      keep=${keep} zoomed=${view.from !== null || view.to !== null} onReset=${reset} onPhase=${choose} compared=${compared} failed=${failed}
       epochs=${series.some((one) => perEpoch(run, one.phase))} theme=${theme} />
     ${!sections.length && html`<${Empty} title="No chart has such a name">${query.chart}<//>`}
     ${sections.map((section) => html`<${Section} key=${section.id} section=${section} open=${Boolean(query.chart)}
-      run=${run} store=${store} axis=${axis} view=${view} settings=${settings} theme=${theme} runs=${runs}
+      run=${run} store=${store} axis=${axis} view=${view} settings=${shown} theme=${theme} runs=${runs}
       several=${phases.length > 1} onZoom=${zoom} onReset=${reset} />`)}
   </div>`;
+}
+
+const KEPT = ["phase", "axis", "from", "to", "compare", "chart", "outliers"];
+const left = new Map();  // run -> what the address said of its charts when they were left
+
+/** Another tab's address says nothing of the charts: back here, they are as they were. */
+function useRemembered(run, query) {
+  const known = useRef(null);
+  const said = Object.fromEntries(KEPT.filter((name) => query[name] !== undefined).map((name) => [name, query[name]]));
+  useEffect(() => {
+    if (query.tab !== "charts") return;  // on the way to another tab
+    if (known.current !== run && !Object.keys(said).length && left.has(run)) setQuery(left.get(run));
+    else left.set(run, said);
+    known.current = run;
+  }, [run, query.tab, JSON.stringify(said)]);
+}
+
+/** The phase that is shown: the address's, else the one of when the tab was opened. `begun`: one that has come since. */
+function usePhase(run, phases, asked) {
+  const opened = useRef({ run: null, phase: null, seen: new Set() });
+  if (phases.length && opened.current.run !== run.id) {
+    const phase = phases.includes(run.phase) ? run.phase : phases.at(-1);
+    opened.current = { run: run.id, phase, seen: new Set(phases) };
+  }
+  const { phase: first, seen } = opened.current;
+  const every = asked === "*" || phases.length < 2;
+  const phase = every ? null : phases.includes(asked) ? asked : first;
+  if (asked === "*") phases.forEach((one) => seen.add(one));
+  if (phase) seen.add(phase);
+  return { phase, begun: phase && (phases.findLast((one) => !seen.has(one)) ?? null) };
 }
 
 function Section({ section, open, run, store, axis, view, settings, theme, runs, several, onZoom, onReset }) {
@@ -88,7 +124,8 @@ function useSeries(run, message, store) {
   const [series, setSeries] = useState(null);
   const [problem, setProblem] = useState(null);
   const known = useRef(new Set());
-  const looking = useRef({ busy: false, again: false });
+  const odd = useRef(new Set());
+  const looking = useRef({ busy: false, again: false, gone: false });
 
   const look = useCallback(async () => {
     const state = looking.current;
@@ -100,14 +137,16 @@ function useSeries(run, message, store) {
     try {
       const found = (await api.get(`/runs/${encodeURIComponent(run.id)}/series`)).series;
       known.current = new Set(found.map((one) => keyOf(one.phase, one.name)));
+      odd.current = new Set(found.filter((one) => one.last === null).map((one) => keyOf(one.phase, one.name)));
       setSeries(found);
       setProblem(null);
     } catch (error) {
       setProblem(error);
+      state.again ||= isAway(error);
     }
     setTimeout(() => {
       state.busy = false;
-      if (state.again) {
+      if (state.again && !state.gone) {
         state.again = false;
         look();
       }
@@ -118,12 +157,17 @@ function useSeries(run, message, store) {
     known.current = new Set();
     setSeries(null);
     look();
+    return () => {
+      looking.current.gone = true;  // a question that nobody waits for any more is not asked again
+      looking.current = { busy: false, again: false, gone: false };
+    };
   }, [look]);
 
   useEffect(() => {
     if (!message) return;
     const keys = message.series.map((one) => keyOf(one.phase, one.name));
-    if (keys.some((key) => !known.current.has(key))) look();
+    // A new name; or one that ends, or ended, in what is no number: the list says how many there are.
+    if (keys.some((key, at) => !known.current.has(key) || message.series[at].value === null || odd.current.has(key))) look();
     store.touch(keys);
   }, [message]);
 
@@ -153,14 +197,9 @@ function makeAxis(id, epoch) {
   return { id: "step", title: "step", label: whole, word: (x) => `step ${whole(x)}` };
 }
 
-function defaultPhase(run, phases) {
-  if (phases.length < 2) return null;
-  return phases.includes(run.phase) ? run.phase : phases.at(-1);
-}
-
 const titleOf = (run) => `#${run.number} ${run.name}`;
 const zeroOf = (run) => new Date(run.started_at ?? run.created_at).getTime() / 1000;
-const tidy = (value) => Number(value.toPrecision(10));
+const tidy = (value) => (value === null ? null : Number(value.toPrecision(10)));
 
 function bound(text) {
   const value = Number(text);
