@@ -138,6 +138,11 @@ def test_events_can_be_asked_for_from_their_end(server: ServerProcess, client: C
     assert listed(f"before={every[-3]}&limit=2") == every[-5:-3]
     found = get(server, f"/runs/{run.id}/events?search=SUBMITTED")
     assert [event["kind"] for event in found] == ["submitted"]
+    kinds = [event["kind"] for event in get(server, f"/runs/{run.id}/events")]
+    only = get(server, f"/runs/{run.id}/events?kind=submitted&kind=placed&newest=true")
+    assert [event["kind"] for event in only] == [kind for kind in kinds if kind in ("submitted", "placed")]
+    rest = get(server, f"/runs/{run.id}/events?without=submitted&without=placed")
+    assert [event["kind"] for event in rest] == [kind for kind in kinds if kind not in ("submitted", "placed")]
     assert listed("search=%25") == []  # a percent sign is a percent sign
 
 

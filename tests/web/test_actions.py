@@ -101,6 +101,37 @@ def test_a_kill_asks_in_the_words_of_k2_and_shows_what_was_saved(
     assert ended.credits.saved is not None
 
 
+INSIDE = """(inner, outer) => {
+    const [one, other] = [inner, document.querySelector(outer)].map((element) => element.getBoundingClientRect());
+    return one.top >= other.top - 1 && one.bottom <= other.bottom + 1
+        && one.left >= other.left - 1 && one.right <= other.right + 1;
+}"""
+
+
+def test_on_a_phone_the_kill_dialog_begins_at_its_title_and_gives_the_focus_back_to_the_page(
+    server: ServerProcess, page_of: Any
+) -> None:
+    run = train(server, "pocket")
+    page = page_of(server, viewport={"width": 390, "height": 844})
+    page.goto(f"/runs/{run.id}")
+    page.get_by_role("button", name="Kill", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", level=2)).to_be_focused()
+    expect(dialog.get_by_role("heading", level=2)).to_be_in_viewport(ratio=1)
+    assert dialog.locator(".dialog-body").evaluate("body => body.scrollTop") == 0
+    chosen = dialog.locator("th.is-chosen")
+    until(lambda: chosen.evaluate(INSIDE, ".compare-box"), within=10, what="the chosen column in sight")
+    assert dialog.locator(".dialog-body").evaluate("body => body.scrollTop") == 0
+    note = dialog.get_by_label("Note (optional)")
+    note.focus()
+    assert note.evaluate(INSIDE, ".dialog-body"), "not below the buttons"
+    expect(dialog.get_by_role("heading", level=2)).to_be_in_viewport(ratio=1)
+    dialog.get_by_role("button", name="Confirm kill").click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator("h1")).to_be_focused()
+    server.wait(run.id)
+
+
 def test_the_four_are_told_apart_and_another_one_can_be_chosen(server: ServerProcess, page_of: Any) -> None:
     run = train(server, "either")
     page = page_of(server)

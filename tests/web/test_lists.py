@@ -157,6 +157,69 @@ def test_many_are_selected_judged_and_ended_at_once(
     expect(page.get_by_text("No runs in this project yet")).to_be_visible()
 
 
+def test_what_is_selected_but_not_shown_is_said_and_can_be_dropped(server: ServerProcess, page_of: Any) -> None:
+    made = [server.submit(TASK, name=name, project="hidden") for name in ("one", "two", "three")]
+    made.append(server.submit({**TASK, "command": "false"}, name="broken", project="hidden"))
+    for run in made:
+        server.wait(run.id)
+    page = page_of(server)
+    page.goto("/projects/hidden")
+    expect(page.locator("tr[data-run]")).to_have_count(4)
+    page.get_by_label("Select all runs of this page").check()
+    page.get_by_role("button", name="failed").click()
+    expect(page.locator("tr[data-run]")).to_have_count(1)
+    expect(page.get_by_text("4 selected, 3 not shown")).to_be_visible()
+    page.get_by_role("button", name="Kill…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("tr[data-ok=false]").first).to_contain_text(re.compile(r"at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:"))
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Keep only what is shown").click()
+    expect(page.get_by_text("1 selected", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete 1 run").click()
+    expect(page.get_by_role("dialog")).to_contain_text("1 asked")
+    with server.client() as client:
+        assert {run.name for run in client.runs(project="hidden").runs} == {"one", "two", "three"}
+
+
+def test_all_that_match_are_those_of_the_preview(server: ServerProcess, page_of: Any) -> None:
+    for at in range(2):
+        server.submit(SLEEP, name=f"seen {at}", project="agreed")
+    page = page_of(server)
+    page.goto("/projects/agreed")
+    expect(page.locator("tr[data-run]")).to_have_count(2)
+    dialog = page.get_by_role("dialog")
+    page.evaluate(
+        """async () => {
+            const app = document.querySelector("script[type=module]").src;
+            const {openAction} = await import(app.replace("app.js", "actions/index.js"));
+            openAction("kill", {bulk: true, filter: {project: "agreed", status: []}, total: 2});
+        }"""
+    )
+    expect(dialog.get_by_role("button", name="Kill 2 runs")).to_be_enabled()
+    late = server.submit(SLEEP, name="late", project="agreed")
+    dialog.get_by_role("button", name="Kill 2 runs").click()
+    expect(dialog).to_contain_text("2 asked")
+    with server.client() as client:
+        assert client.run(late.id).requested is None
+        client.kill(late.id)
+
+
+def test_a_search_that_is_being_typed_stays_on_its_own_page(server: ServerProcess, page_of: Any) -> None:
+    page = page_of(server)
+    page.clock.install()
+    page.goto("/projects/hidden?status=completed")
+    page.get_by_role("searchbox").fill("on its way")
+    page.get_by_role("button", name="Clear").click()
+    page.clock.run_for(1000)
+    expect(page).to_have_url(re.compile(r"/projects/hidden$"))
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    page.get_by_role("searchbox").fill("on its way")
+    page.get_by_role("link", name="Queue").click()
+    page.clock.run_for(1000)
+    expect(page).to_have_url(re.compile(r"/queue$"))
+
+
 def test_workflows_show_their_versions_and_lead_to_a_new_run(
     server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
 ) -> None:

@@ -90,6 +90,32 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     assert page_of.errors(page) == []
 
 
+def test_what_was_written_is_not_replaced_unasked_and_no_code_is_taken_unasked(
+    web_server: ServerProcess, page_of: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "other.py").write_text("")
+    task = {"name": "a", "kind": "task", "command": "true"}
+    web_server.submit(task, name="other", project="careful", directory=tmp_path)
+    with web_server.client() as client:
+        client.save_workflow("unused", SPEC.replace("test -f marker", "python fit.py"))
+    page = page_of(web_server)
+    page.goto("/new?project=careful")
+    expect(page.locator(".verdict")).to_have_text("valid")
+    expect(page.get_by_label("Code version")).to_have_value("")
+    expect(page.locator(".code-card")).to_contain_text("The command names train.py")
+    editor = page.get_by_label("whistle.yaml")
+    editor.fill(yaml(page).replace("python train.py", "nvidia-smi"))
+    expect(page.locator(".code-card")).not_to_contain_text("The command names")
+    page.get_by_label("Begin with").select_option("unused")
+    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    assert "nvidia-smi" in yaml(page)
+    expect(page.get_by_label("Begin with")).to_have_value("")
+    page.get_by_label("Begin with").select_option("unused")
+    page.get_by_role("dialog").get_by_role("button", name="Replace it").click()
+    expect(editor).to_have_value(re.compile("python fit.py"))
+    expect(page.locator(".code-card")).to_contain_text("The command names fit.py")
+
+
 def test_another_run_can_be_changed_and_what_can_not_fit_is_refused_in_words(
     web_server: ServerProcess, page_of: Any
 ) -> None:

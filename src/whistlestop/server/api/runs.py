@@ -150,16 +150,28 @@ def list_events(
     before: Annotated[int | None, Query(ge=0, le=2**62, description="the last ones before this seq")] = None,
     newest: Annotated[bool, Query(description="the last ones instead of the first")] = False,
     search: Annotated[str | None, Query(max_length=200, description="plain text, any case")] = None,
+    kind: Annotated[list[str], Query(max_length=50, description="only these")] = [],  # noqa: B006
+    without: Annotated[list[str], Query(max_length=50, description="all but these kinds")] = [],  # noqa: B006
 ) -> list[api.EventView]:
     """Always in their order; with `newest` or `before` the last `limit` of them."""
     with context.database.read() as connection:
         row = runs.resolve(connection, run)
         if newest or before is not None:
             found = events.newest_of_run(
-                connection, row.id, before=before, after=after, limit=limit, scope=scope, search=search
+                connection,
+                row.id,
+                before=before,
+                after=after,
+                limit=limit,
+                scope=scope,
+                search=search,
+                kinds=kind,
+                without=without,
             )
         else:
-            found = events.of_run(connection, row.id, after=after, limit=limit, scope=scope, search=search)
+            found = events.of_run(
+                connection, row.id, after=after, limit=limit, scope=scope, search=search, kinds=kind, without=without
+            )
         return [views.event_view(event) for event in found]
 
 

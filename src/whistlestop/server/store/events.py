@@ -1,6 +1,6 @@
 """Events: what happened, to which run, by whom. Their number is the clock of everything live."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -54,8 +54,10 @@ def of_run(
     limit: int = 500,
     scope: str | None = None,
     search: str | None = None,
+    kinds: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> Sequence[Row]:
-    query = _wanted(run_id, scope, search).where(events.c.seq > after)
+    query = _wanted(run_id, scope, search, kinds, without).where(events.c.seq > after)
     return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
 
 
@@ -68,18 +70,26 @@ def newest_of_run(
     limit: int = 500,
     scope: str | None = None,
     search: str | None = None,
+    kinds: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> Sequence[Row]:
     """The last ones, in their order."""
-    query = _wanted(run_id, scope, search).where(events.c.seq > after)
+    query = _wanted(run_id, scope, search, kinds, without).where(events.c.seq > after)
     if before is not None:
         query = query.where(events.c.seq < before)
     return connection.execute(query.order_by(events.c.seq.desc()).limit(limit)).all()[::-1]
 
 
-def _wanted(run_id: str, scope: str | None, search: str | None) -> sa.Select[Any]:
+def _wanted(
+    run_id: str, scope: str | None, search: str | None, kinds: Collection[str], without: Collection[str]
+) -> sa.Select[Any]:
     query = sa.select(events).where(events.c.run_id == run_id)
     if scope:
         query = query.where(events.c.scope == scope)
+    if kinds:
+        query = query.where(events.c.kind.in_(kinds))
+    if without:
+        query = query.where(events.c.kind.not_in(without))
     if search:
         words = sa.func.lower(events.c.text + " " + events.c.kind + " " + events.c.actor)
         query = query.where(words.contains(search.lower(), autoescape=True))

@@ -1,5 +1,5 @@
 // Stop, pause, kill and cancel side by side, so that nobody takes one for another.
-import { html } from "../lib.js";
+import { html, useEffect, useRef } from "../lib.js";
 import { NAMES, takes } from "./words.js";
 
 export const FOUR = ["stop", "pause", "kill", "cancel"];
@@ -15,7 +15,13 @@ const ROWS = [
 
 /** `known`: consequences by verb; `null` while they are asked for. */
 export function Compare({ known, verb, phase, choose }) {
-  return html`<div class="scroll compare-box" tabindex="0" role="region" aria-label="Stop, pause, kill and cancel compared">
+  const box = useRef(null);
+  useEffect(() => {  // on a phone only two of the four fit: the chosen one is one of them; once the dialog is shown, and has a size
+    const chosen = box.current.querySelector("th.is-chosen");
+    const beside = box.current.querySelector("thead td").offsetWidth;
+    if (chosen) box.current.scrollLeft = chosen.offsetLeft + chosen.offsetWidth / 2 - (box.current.clientWidth + beside) / 2;
+  }, [verb]);
+  return html`<div ref=${box} class="scroll compare-box" tabindex="0" role="region" aria-label="Stop, pause, kill and cancel compared">
     <table class="table compare">
       <caption class="visually-hidden">Stop, pause, kill and cancel compared</caption>
       <thead><tr><td></td>${FOUR.map((one) => html`<th key=${one} scope="col" class=${one === verb ? "is-chosen" : ""}>

@@ -3,9 +3,9 @@ import { html, useEffect, useState } from "../lib.js";
 import { api } from "../api.js";
 import { ago, bytes, number } from "../format.js";
 import { navigate } from "../route.js";
-import { Dialog, Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { Button, Dialog, Empty, ProblemBox, Spinner } from "../ui/index.js";
 import { changesOf, SetField } from "./rerun.js";
-import { Footer, NoteField, pathOf, useAsking } from "./state.js";
+import { Footer, NoteField, opened, pathOf, useAsking } from "./state.js";
 
 export function ContinueDialog({ run, close }) {
   const [found, setFound] = useState(null);
@@ -26,13 +26,16 @@ export function ContinueDialog({ run, close }) {
     const made = await api.post(`${pathOf(run)}/continue`, { step: one.step, phase: one.phase, note, set: changesOf(set) });
     return { ...made, text: `run #${made.number} continues #${run.number} from step ${one.step.toLocaleString("en-US")} of ${one.phase}` };
   }, (made) => navigate(`/runs/${made.id}`));
-  const footer = html`<${Footer} close=${close} confirm=${one ? `Continue from step ${one.step.toLocaleString("en-US")}` : "Continue"}
+  const none = found?.length === 0;
+  const footer = none ? html`<${Button} onClick=${close}>Back<//>
+      <${Button} kind="primary" onClick=${() => opened.set({ verb: "rerun", run, phase: null, key: {} })}>Run again…<//>`
+    : html`<${Footer} close=${close} confirm=${one ? `Continue from step ${one.step.toLocaleString("en-US")}` : "Continue"}
     busy=${busy} disabled=${!one} onConfirm=${go} />`;
   return html`<${Dialog} wide title=${`Continue #${run.number} ${run.name}`} onClose=${close} footer=${footer}>
     <p>A new run begins with the same code at the chosen checkpoint. This run stays as it is, and the new one names it as its parent.</p>
     <${ProblemBox} problem=${problem ?? failed} />
     ${!found && !failed && html`<${Spinner} label="Looking for checkpoints" />`}
-    ${found && !found.length && html`<${Empty} title="It has no committed checkpoint">Nothing to continue from. “Run again” starts at step 0.<//>`}
+    ${none && html`<${Empty} title="It has no committed checkpoint">Nothing to continue from. “Run again” starts at step 0.<//>`}
     ${found && found.length > 0 && html`<div class="scroll pick-box" tabindex="0" role="region" aria-label="Checkpoints"><table class="table pick">
       <caption class="visually-hidden">Checkpoints of ${run.name}, newest first</caption>
       <thead><tr><td></td><th scope="col">Phase</th><th scope="col" class="is-number">Step</th><th scope="col">Saved</th>
@@ -44,8 +47,7 @@ export function ContinueDialog({ run, close }) {
         <td class="is-number">${bytes(each.bytes)}</td>
         <td>${!each.healthy && html`<span class="tag is-failed">training had gone wrong</span> `}${each.pinned && html`<span class="tag">pinned</span> `}
           <span class="muted small">${metrics(each.metrics)}</span></td></tr>`)}</tbody></table></div>`}
-    <${SetField} value=${set} onInput=${setSet} />
-    <${NoteField} value=${note} onInput=${setNote} />
+    ${!none && html`<${SetField} value=${set} onInput=${setSet} /><${NoteField} value=${note} onInput=${setNote} />`}
   <//>`;
 }
 

@@ -5,7 +5,7 @@ import { clock, credits, day, percent, steps } from "../format.js";
 import { Dialog, ProblemBox, Spinner } from "../ui/index.js";
 import { Compare, FOUR } from "./compare.js";
 import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking } from "./state.js";
-import { atMost, costs, frees, NAMES, newest, takes } from "./words.js";
+import { atMost, costs, frees, NAMES, newest, takes, withTimes } from "./words.js";
 
 const TITLES = { stop: "Stop", pause: "Pause", kill: "Kill run", cancel: "Cancel run" };
 
@@ -22,12 +22,12 @@ export function EndDialog({ verb: asked, run, phase: wanted, close }) {
   const danger = verb === "kill" || verb === "cancel";
   const lostLatest = verb === "pause" && checkpoint === "latest" && !found?.checkpoint;
   const footer = html`<${Footer} close=${close} kind=${danger ? "danger" : "primary"} busy=${busy}
-    confirm=${verb === "stop" ? `Stop ${phase ?? "the phase"}` : verb === "pause" ? "Pause" : "Confirm"}
+    confirm=${verb === "stop" ? `Stop ${phase ?? "the phase"}` : verb === "pause" ? "Pause" : `Confirm ${verb}`}
     disabled=${!found || Boolean(found.refused) || lostLatest}
     onConfirm=${() => act(() => api.post(`${pathOf(run)}/${verb}`, body))} />`;
   return html`<${Dialog} wide title=${title(verb, run, phase)} tone=${danger ? "danger" : "plain"} onClose=${close} footer=${footer}>
     <p class="question">${question(verb, run, phase)}</p>
-    <${ProblemBox} problem=${problem ?? (found?.refused ? { detail: found.refused, hint: found.hint } : null)} />
+    <${ProblemBox} problem=${problem ?? (found?.refused ? { detail: withTimes(found.refused), hint: found.hint } : null)} />
     ${verb === "stop" && html`<${PhaseField} phases=${open} value=${phase} onInput=${setPhase} />`}
     <${Tiles} run=${run} verb=${verb} found=${found} />
     <${Compare} known=${known} verb=${verb} phase=${phase} choose=${setVerb} />

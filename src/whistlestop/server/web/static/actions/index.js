@@ -17,8 +17,8 @@ const DIALOGS = {
   continue: ContinueDialog, rerun: RerunDialog, save: SaveDialog, extend: ExtendDialog, set: SetDialog, note: NoteDialog,
 };
 
-/** Items for Menu: what makes sense in this state. A viewer sees them, and why they do nothing. */
-export function menuFor(run, me) {
+/** Items for Menu: what makes sense in this state. A viewer sees them, and why they do nothing. `bare`: there is no checkpoint. */
+export function menuFor(run, me, { bare = false } = {}) {
   const act = mayAct(me);
   const item = (verb, label, more = {}) => ({
     label, onSelect: () => openAction(verb, run), ...more,
@@ -35,7 +35,7 @@ export function menuFor(run, me) {
     running && item("save", "Save now…", waits),
     !over && item("extend", "Change the number of steps…", waits),
     running && item("set", "Set a parameter…", waits),
-    item("continue", "Continue from a checkpoint…"),
+    !bare && item("continue", "Continue from a checkpoint…"),
     item("rerun", "Run again…"),
     item("note", run.note ? "Edit the note…" : "Add a note…"),
     !over && item("kill", "Kill run…", { danger: true, ...waits }),

@@ -1,5 +1,5 @@
 // The dialogs' sentences about time, money and slots, out of what the server measured.
-import { credits, length } from "../format.js";
+import { clock, credits, day, length } from "../format.js";
 
 export const NAMES = { stop: "Stop", pause: "Pause", kill: "Kill", cancel: "Cancel", delete: "Delete" };
 
@@ -46,3 +46,6 @@ export function newest(found) {
   const since = told.steps_since === null ? "" : `; ${told.steps_since.toLocaleString("en-US")} step${told.steps_since === 1 ? "" : "s"} since`;
   return `step ${told.step.toLocaleString("en-US")} of ${told.phase}, ${length(told.age_s)} old${since}`;
 }
+
+/** A sentence of the server: its moments by the reader's own calendar and clock. */
+export const withTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (iso) => `${day(iso)} ${clock(iso)}`);

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../lib.js";
 import { api } from "../api.js";
 import { ago } from "../format.js";
 import { Link } from "../route.js";
-import { Field } from "../ui/index.js";
+import { Field, Icon } from "../ui/index.js";
 
 /** "commit 3f2a91c, with uncommitted changes" */
 export function codeWords(code) {
@@ -11,6 +11,15 @@ export function codeWords(code) {
   const bundle = code?.bundle ? `bundle ${code.bundle.slice(0, 10)}` : null;
   if (code?.commit) return `commit ${code.commit.slice(0, 10)}${code.dirty ? ", with uncommitted changes" : ""}`;
   return bundle ?? "no code of its own";
+}
+
+const FILE = /(?:^|[\s"'=])((?:[\w.-]*\/)*[\w-][\w.-]*\.(?:py|ipynb|sh|jl|lua|[rR]|js|ya?ml|toml|json|cfg|ini|txt)|\.\/[\w./-]+)(?=$|[\s"';&|)])/g;
+
+/** The files that the commands name; those with a path from the root are there without any code. */
+export function filesOf(fields) {
+  const commands = fields.filter((field) => /(^|\.)command$/.test(field.path)).flatMap((field) => field.value ?? []);
+  const found = commands.flatMap((command) => [...String(command).matchAll(FILE)].map((match) => match[1]));
+  return [...new Set(found)].filter((file) => !file.startsWith("/"));
 }
 
 /** The runs whose code could be taken: the one that is named, the newest of the workflow, then the newest of all. */
@@ -26,7 +35,7 @@ export function useCodes({ from, workflow, project }) {
     ]).then(([named, made, recent]) => {
       const all = [...named, ...made, ...recent];
       const known = all.filter((run, at) => all.findIndex((other) => other.id === run.id) === at);
-      const first = named[0] ?? made[0] ?? (name ? null : recent.find((run) => run.code.bundle || run.code.in_place)) ?? null;
+      const first = named[0] ?? made[0] ?? null;  // never that of a run which nobody has named
       if (current) setFound({ runs: known, first: first?.id ?? "" });
     });
     return () => { current = false; };
@@ -34,7 +43,7 @@ export function useCodes({ from, workflow, project }) {
   return found;
 }
 
-export function CodeField({ codes, value, onInput }) {
+export function CodeField({ codes, value, onInput, names }) {
   const run = codes?.runs.find((one) => one.id === value);
   return html`<div class="card code-card">
     <${Field} label="Code version">
@@ -44,6 +53,9 @@ export function CodeField({ codes, value, onInput }) {
       </select>
     <//>
     ${run ? html`<p class="small" data-code=${run.number}>It uses the code and environment of <${Link} href=${`/runs/${run.id}`}>#${run.number} ${run.name}<//>: <strong>${codeWords(run.code)}</strong>.</p>`
-      : codes && html`<p class="small muted">The command runs in an empty directory. To send code along, submit from its directory: <code>whistle submit</code>.</p>`}
+      : codes && html`${names.length > 0 && html`<p class="small is-hurt" role="status"><${Icon} name="alert" /> The command names <strong>${names.join(", ")}</strong>,
+          and without code there is no such file.</p>`}
+        <p class="small muted">No code: the command runs in an empty directory. Choose a run to take the code that it had, or submit from
+          the directory of your code: <code>whistle submit</code>.</p>`}
   </div>`;
 }

@@ -11,30 +11,43 @@ const SETTLED = 250;  // milliseconds without a letter
 
 export function Filters({ query }) {
   const chosen = [].concat(query.status ?? []);
+  const typing = useRef(null);  // the timer of a search that is not in the address yet
   const toggle = (status) => {
     const next = chosen.includes(status) ? chosen.filter((one) => one !== status) : [...chosen, status];
     setQuery({ status: next.length ? next : null, page: null });
   };
+  const clear = () => {
+    forget(typing);
+    setQuery({ status: null, q: null, workflow: null, page: null });
+  };
   return html`<div class="filters">
-    <${Search} value=${query.q ?? ""} />
+    <${Search} key=${location.pathname} value=${query.q ?? ""} timer=${typing} />
     <div class="chips" role="group" aria-label="Status">${STATUSES.map((status) => html`<button key=${status} type="button"
       class="chip is-${status}" aria-pressed=${chosen.includes(status) ? "true" : "false"} onClick=${() => toggle(status)}
       ><${StatusMark} status=${status} />${status}</button>`)}</div>
     ${(chosen.length > 0 || query.q || query.workflow) && html`<button type="button" class="button is-quiet is-small"
-      onClick=${() => setQuery({ status: null, q: null, workflow: null, page: null })}>Clear</button>`}
+      onClick=${clear}>Clear</button>`}
     ${query.workflow && html`<span class="tag">workflow ${query.workflow}</span>`}
   </div>`;
 }
 
-function Search({ value }) {
+function forget(timer) {
+  clearTimeout(timer.current);
+  timer.current = null;
+}
+
+function Search({ value, timer }) {
   const [text, setText] = useState(value);
-  const timer = useRef(null);
-  useEffect(() => { if (timer.current === null) setText(value); }, [value]);
+  useEffect(() => () => forget(timer), []);  // or it would write into the next page's address
+  // With every change of the address: also after Clear, when what was typed never got into it.
+  useEffect(() => { if (timer.current === null) setText(value); });
   const input = (event) => {
     setText(event.target.value);
-    clearTimeout(timer.current);
+    forget(timer);
+    const path = location.pathname;
     timer.current = setTimeout(() => {
       timer.current = null;
+      if (location.pathname !== path) return;  // this page is still here while the next one loads
       setQuery({ q: event.target.value.trim() || null, page: null });
     }, SETTLED);
   };
@@ -50,11 +63,15 @@ export function SelectionBar({ selection, list, me }) {
     onDone: () => { if (verb === "delete") selection.clear(); list.again(); },
   });
   const may = mayAct(me);
+  const { hidden } = selection;
   const button = (verb, label, kind) => html`<${Button} class="is-small" kind=${kind} disabled=${!may}
     title=${may ? undefined : "Your role only looks"} onClick=${() => act(verb)}>${label}<//>`;
   const more = selection.page === "all" && !selection.everything && list.total > selection.count && !list.filter.workflow;
   return html`<div class="selection" role="region" aria-label="Selected runs">
-    <span class="selection-count">${selection.everything ? `All ${count.toLocaleString("en-US")} that match` : `${count.toLocaleString("en-US")} selected`}</span>
+    <span class="selection-count">${selection.everything ? `All ${count.toLocaleString("en-US")} that match`
+      : `${count.toLocaleString("en-US")} selected${hidden ? `, ${hidden.toLocaleString("en-US")} not shown` : ""}`}</span>
+    ${hidden > 0 && html`<button type="button" class="button is-quiet is-small" onClick=${selection.dropHidden}
+      >Keep only what is shown</button>`}
     ${more && html`<button type="button" class="button is-quiet is-small" onClick=${selection.chooseEverything}
       >Select all ${list.total.toLocaleString("en-US")} that match</button>`}
     <span class="push row">${button("stop", "Stop…", "plain")}${button("pause", "Pause…", "plain")}${button("kill", "Kill…", "danger")}${button("delete", "Delete…", "danger")}

@@ -26,6 +26,7 @@ export function useSelection(runs, filterKey) {
     has: (id) => all || chosen.has(id),
     ids: all ? null : [...chosen],
     count: chosen.size,
+    hidden: all ? 0 : chosen.size - present.filter((id) => chosen.has(id)).length,  // chosen, but not in sight
     everything: all,
     page: present.length > 0 && here.length === present.length ? "all" : here.length ? "some" : "none",
     toggle,
@@ -40,7 +41,7 @@ export function useSelection(runs, filterKey) {
       setChosen(all ? new Set() : next);
     },
     chooseEverything: () => setEverything(filterKey),
-    drop: (gone) => setChosen((before) => new Set([...before].filter((id) => !gone.has(id)))),
+    dropHidden: () => setChosen((before) => new Set(present.filter((id) => before.has(id)))),
     clear: () => {
       setEverything(null);
       setChosen(new Set());

@@ -4,6 +4,7 @@ import { credits, length, percent } from "../format.js";
 import { Link, setQuery } from "../route.js";
 import { Bar, Icon, Menu, Status, Ticking } from "../ui/index.js";
 import { menuFor } from "../actions/index.js";
+import { stoppedEarly } from "../run/words.js";
 import { Sparkline } from "./sparkline.js";
 
 const COLUMNS = [
@@ -47,18 +48,19 @@ function Row({ run, me, selection, line }) {
   const going = run.status === "running" || run.status === "starting";
   const chosen = selection.has(run.id);
   const done = run.status === "completed" ? 1 : run.progress.fraction;
+  const early = stoppedEarly(run);
   return html`<tr data-run=${run.id} data-number=${run.number} class=${chosen ? "is-chosen" : ""}>
     <td class="pick-cell"><input type="checkbox" aria-label=${`Select run ${run.number}, ${run.name}`} checked=${chosen}
       onClick=${(event) => selection.toggle(run.id, event)} /></td>
     <td class="is-number faint cell-number">${run.number}</td>
-    <td class="cell-name"><${Link} class="run-name" href=${`/runs/${run.id}`}>${run.name}<//>
+    <td class="cell-name"><span class="name-number">#${run.number} </span><${Link} class="run-name" href=${`/runs/${run.id}`}>${run.name}<//>
       ${run.note && html`<span class="cut note-line" title=${run.note}><${Icon} name="note" size=${12} /> ${run.note.split("\n").pop()}</span>`}</td>
     <td class="cell-status"><${Status} status=${run.status} recovering=${run.recovering} requested=${run.requested} />
-      <${Reason} run=${run} /></td>
+      <${Reason} run=${run} early=${early} /></td>
     <td class="cell-phase" data-label="Phase" title=${run.phase}>${run.phase}</td>
     <td class="cell-done">${done === null || done === undefined
       ? html`<span class="faint">${run.progress.step ? `step ${run.progress.step.toLocaleString("en-US")}` : "–"}</span>`
-      : html`<${Bar} value=${done} label=${`Completion of run ${run.number}`} tone=${run.status} /><span class="number">${percent(done)}</span>`}</td>
+      : html`<${Bar} value=${done} label=${`Completion of run ${run.number}`} tone=${run.status} /><span class="number" title=${early ? `${early.steps}, stopped early` : undefined}>${early ? `at ${percent(early.share)}` : percent(done)}</span>`}</td>
     <td class="is-number" data-label="Elapsed">${run.elapsed_s || going
       ? html`<${Ticking} seconds=${run.elapsed_s} since=${run.told} going=${going} />` : html`<span class="faint">–</span>`}</td>
     <td class="is-number" data-label="Left">${run.eta_s === null ? html`<span class="faint">–</span>` : length(run.eta_s)}</td>
@@ -74,7 +76,8 @@ function spent(run, going) {
   return run.credits.used + (run.credits.used / run.elapsed_s) * ((performance.now() - run.told) / 1000);
 }
 
-function Reason({ run }) {
-  const text = run.status === "queued" && run.queue ? `#${run.queue.position} in the queue: ${run.queue.waits_for}` : run.reason;
+function Reason({ run, early }) {
+  const text = run.status === "queued" && run.queue ? `#${run.queue.position} in the queue: ${run.queue.waits_for}`
+    : early ? `${early.why}, ${early.steps}` : run.reason;
   return text ? html`<span class="cut run-reason" title=${text}>${text}</span>` : null;
 }

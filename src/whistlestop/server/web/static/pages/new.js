@@ -3,8 +3,8 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 import { api } from "../api.js";
 import { mayAct, useMe } from "../me.js";
 import { Link, navigate, setQuery } from "../route.js";
-import { Button, Empty, Field, Icon, ProblemBox, Spinner, toast } from "../ui/index.js";
-import { CodeField, useCodes } from "../forms/code.js";
+import { Button, Dialog, Empty, Field, Icon, ProblemBox, Spinner, toast } from "../ui/index.js";
+import { CodeField, filesOf, useCodes } from "../forms/code.js";
 import { Editor } from "../forms/editor.js";
 import { Fields } from "../forms/fields.js";
 import { useSpec } from "../forms/state.js";
@@ -76,7 +76,7 @@ function Form({ query, source }) {
     <div class="page-head"><div><nav class="crumbs" aria-label="Where this is"><${Link} href="/">Training<//><span aria-hidden="true">/</span>
         ${project && html`<${Link} href=${`/projects/${encodeURIComponent(project)}`}>${project}<//><span aria-hidden="true">/</span>`}</nav>
       <h1>New run</h1></div></div>
-    <${Source} query=${query} source=${source} />
+    <${Source} query=${query} source=${source} edited=${source.text !== null && (spec.text !== source.text || Object.keys(spec.values).length > 0)} />
     ${source.text === null ? html`<${Spinner} label="Loading" />` : html`<div class="new-run">
       <section class="new-form" ref=${form} aria-label="Form">
         <h2 class="new-title">Form</h2>
@@ -91,7 +91,7 @@ function Form({ query, source }) {
           key=${`${item.path} ${item.line} ${item.text}`}><button type="button" class="spec-problem" onClick=${() => jump(item)}>
           <${Icon} name="alert" /><span>${item.line ? html`<span class="problem-place">line ${item.line}</span> ` : null}${item.path && html`<code>${item.path}</code> `}${item.text}
           ${item.hint && html`<span class="muted"> (${item.hint})</span>`}</span></button></li>`)}</ul>`}</div>
-        <${CodeField} codes=${codes} value=${chosen} onInput=${setCode} />
+        <${CodeField} codes=${codes} value=${chosen} onInput=${setCode} names=${filesOf(spec.fields)} />
         <${Field} label="Note (optional)"><textarea rows="2" maxlength="10000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea><//>
         <${ProblemBox} problem=${problem ?? spec.trouble} />
         <div class="row"><${Button} kind="primary" busy=${busy} disabled=${!spec.ok || spec.checking} onClick=${submit}>Submit run<//>
@@ -107,21 +107,33 @@ function Verdict({ spec }) {
   return html`<span class="tag verdict ${look}" role="status">${text}</span>`;
 }
 
-function Source({ query, source }) {
+/** What was written is never replaced without a word. */
+function Source({ query, source, edited }) {
+  const [wish, setWish] = useState(null);  // changes of the address that wait for a yes
   const [all, setAll] = useState([]);
   useEffect(() => { api.get("/workflows").then(setAll, () => {}); }, []);
   const name = query.workflow?.split("@")[0] ?? "";
+  const begin = (changes) => (edited ? setWish(changes) : setQuery(changes));
+  const sure = wish && html`<${Replace} close=${() => setWish(null)} go=${() => { setWish(null); setQuery(wish); }} />`;
   if (query.from) {
     return html`<p class="new-source">From <${Link} href=${`/runs/${query.from}`}>${source.run ? `#${source.run.number} ${source.run.name}` : "a run"}<//>.
-      <button type="button" class="link-button" onClick=${() => setQuery({ from: null })}>Begin with something else</button></p>`;
+      <button type="button" class="link-button" onClick=${() => begin({ from: null })}>Begin with something else</button>${sure}</p>`;
   }
   return html`<div class="new-source"><${Field} label="Begin with">
-    <select value=${name} onChange=${(event) => setQuery({ workflow: event.target.value || null })}>
+    <select value=${name} onChange=${(event) => {
+      begin({ workflow: event.target.value || null });
+      event.target.value = name;  // until the address says otherwise
+    }}>
       <option value="">An empty spec: write or paste one</option>
       ${all.map((flow) => html`<option key=${flow.name} value=${flow.name}>Workflow ${flow.name}, version ${flow.version}</option>`)}
       ${name && !all.some((flow) => flow.name === name) && html`<option value=${name}>Workflow ${name}</option>`}
     </select><//>
-    ${source.flow && html`<span class="muted small">version ${source.flow.version}, by ${source.flow.created_by}</span>`}</div>`;
+    ${source.flow && html`<span class="muted small">version ${source.flow.version}, by ${source.flow.created_by}</span>`}${sure}</div>`;
+}
+
+function Replace({ close, go }) {
+  return html`<${Dialog} tone="danger" title="Replace what you have written?" onClose=${close} footer=${html`<${Button} onClick=${close}>Keep it<//>
+    <${Button} kind="danger" onClick=${go}>Replace it<//>`}><p>Your changes to the YAML and the form would be lost.</p><//>`;
 }
 
 function SaveWorkflow({ spec, name: known }) {

@@ -7,15 +7,30 @@ import { StatusMark } from "../ui/index.js";
 import { allAttempts, count, lastRequest, moment, stopWords } from "./words.js";
 
 const LINES = 12;
+
+/** How many checkpoints an ended run has kept; null while nobody knows. */
+export function useKept(run) {
+  const [kept, setKept] = useState(null);
+  const ended = ["completed", "failed", "killed"].includes(run.status);
+  useEffect(() => {
+    let gone = false;
+    setKept(null);
+    if (ended) api.get(`/runs/${encodeURIComponent(run.id)}/checkpoints`).then((all) => { if (!gone) setKept(all.length); }, () => {});
+    return () => { gone = true; };
+  }, [run.id, run.status]);
+  return kept;
+}
+
 const TITLES = { completed: "Completed", failed: "Failed", killed: "Killed", waiting: "Waiting" };
 
 export function Ending({ run, events }) {
+  const kept = useKept(run);
   if (!TITLES[run.status]) return null;
   const attempts = allAttempts(run);
   const culprit = decisive(run, attempts);
   return html`<section class="card ending is-${run.status}" aria-labelledby="ending-title">
     <h2 id="ending-title"><${StatusMark} status=${run.status} /> ${TITLES[run.status]}${headline(run, culprit)}</h2>
-    <dl class="facts">${rows(run, culprit, events).map(([name, said]) => html`<dt key=${name}>${name}</dt><dd>${said}</dd>`)}</dl>
+    <dl class="facts">${rows(run, culprit, events, kept).map(([name, said]) => html`<dt key=${name}>${name}</dt><dd>${said}</dd>`)}</dl>
     ${culprit && run.status !== "completed" && html`<${LastLines} run=${run} attempt=${culprit} />`}
   </section>`;
 }
@@ -33,7 +48,7 @@ function headline(run, culprit) {
   return `${step}${run.phases.length > 1 && culprit ? ` of ${culprit.phase}` : ""}`;
 }
 
-function rows(run, attempt, events) {
+function rows(run, attempt, events, kept) {
   const found = [];
   const who = asker(run, events);
   if (who) found.push(["who", html`<strong>${who.actor}</strong>, asked at ${moment(who.at)}${who.data?.note ? `: ${who.data.note}` : ""}`]);
@@ -57,7 +72,8 @@ function rows(run, attempt, events) {
   if (run.ended_at) found.push(["ended", html`<time datetime=${run.ended_at}>${moment(run.ended_at)}</time>`]);
   if (run.status === "killed") {
     const discarded = who?.kind === "cancel_requested";
-    found.push(["kept", discarded ? "progress, charts, logs and configuration; its checkpoints were discarded" : "progress, charts, logs, configuration; its checkpoints are no result, and a new run can continue from them"]);
+    const goes = kept === 0 ? "it had no checkpoint, so a new run would begin at step 0" : "its checkpoints are no result, and a new run can continue from them";
+    found.push(["kept", `progress, charts, logs and configuration; ${discarded ? "its checkpoints were discarded" : goes}`]);
     if (run.credits.saved !== null && run.credits.saved !== undefined) found.push(["credits", `${credits(run.credits.used)} used, ${credits(run.credits.saved)} saved`]);
   }
   if (run.status === "waiting") found.push(["next", "it holds no slots and costs nothing; Resume brings it back into the queue"]);

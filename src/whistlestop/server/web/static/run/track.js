@@ -63,7 +63,7 @@ function facts(phase, run, told, going) {
   if (phase.attempts.length > 0) {
     found.push(html`<span class="fact-time"><${Icon} name="clock" size=${13} /><${Ticking} seconds=${phase.elapsed_s} since=${told} going=${going} /></span>`);
     if (phase.kind === "train" && (phase.progress.batches || phase.epoch)) {
-      const all = phase.progress.total && phase.progress.batches ? Math.ceil(phase.progress.total / phase.progress.batches) : null;
+      const all = phase.progress.total && phase.progress.batches ? Math.max(1, Math.floor(phase.progress.total / phase.progress.batches)) : null;
       found.push(all ? `${count(phase.epoch)} of ${plural(all, "epoch")}` : plural(phase.epoch, "epoch"));
     }
     if (going && phase.progress.stage && phase.progress.stage !== "training") found.push(phase.progress.stage);
@@ -113,5 +113,5 @@ function FastForward({ phase, run, me, actions }) {
   return html`<${Button} class="fast-forward" disabled=${actions === null || asked} title=${says}
     aria-label=${asked && phase.stop_requested ? `${phase.name}: stop requested` : says}
     onClick=${() => actions.openAction("stop", [run], { phase: phase.name })}><${Icon} name="next" /><span
-    class="fast-word">${phase.stop_requested ? "Stop requested" : "Stop phase"}</span><//>`;
+    class="fast-word">${phase.stop_requested ? "Stop requested" : html`Stop<span class="fast-more"> phase</span>`}</span><//>`;
 }

@@ -37,6 +37,19 @@ export function stopWords(reason) {
   return { word, text };
 }
 
+/** The train phase that ended before its last step, and why; null where all of them went to their end. */
+export function stoppedEarly(run) {
+  if (run.status !== "completed") return null;
+  for (const phase of run.phases) {
+    const { step, total } = phase.progress;
+    const reason = phase.stop_reasons.find((one) => one.decisive) ?? phase.stop_reasons[0];
+    if (phase.kind !== "train" || !total || step >= total || (reason && reason.reason === "all_steps_done")) continue;
+    const { word, text } = reason ? stopWords(reason) : { word: "stopped early", text: null };
+    return { phase: phase.name, share: step / total, steps: `${count(step)} of ${count(total)} steps`, why: text ? `${word}: ${text}` : word };
+  }
+  return null;
+}
+
 /** 42 ms, 1.4s: a start is quick, and its stages are told apart by tenths. */
 export function brief(seconds) {
   if (seconds === null || seconds === undefined) return "–";
