@@ -42,6 +42,25 @@ with whistlestop.run() as run:
         time.sleep(3600 if int(step) == 10 else 0)
 """
 
+EARLY = """
+import whistlestop
+with whistlestop.run(stop_when=[whistlestop.when(lambda moment: moment.step >= 300, "enough")]) as run:
+    for step in run.steps(total=400, per_epoch=30):
+        with run.evaluating():
+            pass
+"""
+TALKS = """
+import time
+print("the needle")
+for number in range(25_000):
+    print(f"line {number}")
+number = 0
+while True:
+    number += 1
+    print(f"tick {number}", flush=True)
+    time.sleep(0.1)
+"""
+
 
 def loop(name: str, *, steps: int = 1_000_000, pace: float = 0.01, **more: Any) -> dict[str, Any]:
     env = {"STEPS": str(steps), "PACE": str(pace)}
@@ -139,7 +158,7 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     moving(page, "train")
     page.get_by_role("button", name="Kill", exact=True).click()
     page.get_by_label("Note (optional)").fill("diverged")
-    confirm(page, "Confirm")
+    confirm(page, "Confirm kill")
     expect(page.locator(".run-title .status")).to_have_text("killed", timeout=SOON)
     ending = page.locator(".ending")
     for words in ("Killed at step", "local, asked at", "diverged", "killed on request", "saved"):
@@ -212,6 +231,72 @@ def test_a_viewer_has_no_buttons_and_sees_a_stop_climb_its_ladder(
         until(lambda: ladder.inner_text() != first, what="the countdown")
         client.kill(run.id)
         expect(page.locator(".run-title .status")).to_have_text("killed", timeout=SOON)
+
+
+def test_a_run_that_stopped_early_says_so_and_its_filters_look_at_every_event(
+    web_server: ServerProcess, page_of: Pages, tmp_path: Path
+) -> None:
+    (tmp_path / "early.py").write_text(EARLY)
+    phase = {"name": "train", "command": [sys.executable, "early.py"]}
+    run = web_server.submit(phase, directory=tmp_path, name="early", project="early")
+    web_server.wait(run.id, "completed")
+    page = page_of(web_server)
+    page.goto(f"/runs/{run.id}")
+    expect(page.locator(".figures")).to_contain_text("300 of 400 steps, stopped early")
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()  # the stop has saved
+    expect(station(page, "train").locator(".station-facts")).to_contain_text(re.compile("of 13 epochs"))
+    expect(station(page, "train").locator(".legend")).to_contain_text("/13")
+    page.goto(f"/runs/{run.id}?tab=events")
+    expect(page.locator(".event-table .event").first).to_be_visible(timeout=SOON)
+    expect(page.locator(".event-table .kind", has_text="submitted")).to_have_count(0)
+    page.get_by_label("Kind").select_option("submitted")
+    expect(page.locator(".event-table .kind")).to_have_text(["submitted"])
+    page.get_by_label("Kind").select_option("evaluation")
+    expect(page.locator(".event-count")).to_have_text("300 events")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/projects/early")
+    row = page.locator(f"tr[data-run='{run.id}']")
+    expect(row).to_contain_text("at 75%")
+    expect(row).to_contain_text("enough")
+    expect(row.get_by_text(f"#{run.number}")).to_be_visible()
+
+
+def test_a_level_shows_the_newest_lines_and_enter_waits_for_its_match(
+    web_server: ServerProcess, page_of: Pages, tmp_path: Path
+) -> None:
+    (tmp_path / "talks.py").write_text(TALKS)
+    phase = {"name": "train", "kind": "task", "command": [sys.executable, "talks.py"]}
+    run = web_server.submit(phase, directory=tmp_path, name="talks")
+    page = page_of(web_server)
+    with web_server.client() as client:
+        until(
+            lambda: any("tick" in line.text for line in client.logs(run.id, tail=5).lines), what="its lines", within=60
+        )
+        page.goto(f"/runs/{run.id}?tab=logs&level=info")
+        texts = page.locator(".log-row .log-text")
+        until(lambda: any("tick" in text for text in texts.all_inner_texts()), what="the newest lines", within=20)
+        newest = texts.last.inner_text()
+        until(lambda: texts.last.inner_text() != newest, what="a newer line", within=20)
+        older = page.get_by_role("button", name="Look for older ones")
+        older.click(timeout=SOON)
+        expect(older).to_have_count(0, timeout=SOON)
+
+        def first() -> bool:
+            page.locator(".log-box").focus()
+            page.keyboard.press("Home")
+            return any("needle" in text for text in texts.all_inner_texts())
+
+        until(first, what="the oldest line", within=20)
+        page.goto(f"/runs/{run.id}?tab=logs")
+        search = page.get_by_label("Search the log")
+        search.fill("NEEDLE")
+        search.press("Enter")  # long before it is found
+        expect(page.locator(".log-row.is-current")).to_contain_text("needle", timeout=SOON)
+        client.kill(run.id)
+    page.goto(f"/runs/{run.id}")
+    expect(page.locator(".ending")).to_contain_text("it had no checkpoint", timeout=SOON)
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()
+    expect(page.get_by_role("button", name="Continue")).to_have_count(0)
 
 
 @pytest.mark.parametrize("path", ["/runs/nonsense", "/runs/999999"])

@@ -112,7 +112,7 @@ def test_the_whole_story_of_a_run(
     )
     check_page(page, "story-kill")
     dialog.get_by_label("Note (optional)").fill("loss <b>stuck</b>")
-    confirm(page, "Confirm")
+    confirm(page, "Confirm kill")
     expect(page.locator(".run-title [data-status=killed]")).to_be_visible(timeout=SLOW)
     expect(page.get_by_text("loss <b>stuck</b>").first).to_be_visible()
 

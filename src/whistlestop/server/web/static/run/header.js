@@ -5,7 +5,8 @@ import { mayAct } from "../me.js";
 import { Link } from "../route.js";
 import { Bar, Button, Icon, Menu, Status, Ticking } from "../ui/index.js";
 import { Spent } from "./credits.js";
-import { count, isActive, moment, withClocks } from "./words.js";
+import { useKept } from "./ending.js";
+import { count, isActive, moment, stoppedEarly, withClocks } from "./words.js";
 
 export function Header({ run, told, me, actions }) {
   return html`<header class="run-head">
@@ -50,11 +51,12 @@ function Figures({ run, told }) {
   const done = run.phases.filter((phase) => phase.status === "completed").length;
   const fraction = run.status === "completed" ? 1 : run.progress.fraction;
   const several = run.phases.length > 1;
+  const early = stoppedEarly(run);
   return html`<dl class="figures">
     <div><dt>Completion</dt><dd class="figure-bar">
-      <span class="figure">${fraction === null || fraction === undefined ? "–" : percent(fraction)}</span>
+      <span class="figure">${early ? "completed" : fraction === null || fraction === undefined ? "–" : percent(fraction)}</span>
       <${Bar} value=${fraction} label="Completion of ${run.phase ?? "the run"}" tone=${toneOf(run)} />
-      <span class="figure-note">${several ? `${run.phase && run.status !== "completed" ? `of ${run.phase}, ` : ""}${done} of ${run.phases.length} phases done`
+      <span class="figure-note">${early ? `${several ? `${early.phase}: ` : ""}${early.steps}, stopped early` : several ? `${run.phase && run.status !== "completed" ? `of ${run.phase}, ` : ""}${done} of ${run.phases.length} phases done`
         : run.progress.total ? `step ${count(run.progress.step)} of ${count(run.progress.total)}` : ""}</span>
     </dd></div>
     <div><dt>Elapsed</dt><dd><span class="figure">${run.started_at ? html`<${Ticking} seconds=${run.elapsed_s} since=${told} going=${going} />` : "–"}</span
@@ -89,12 +91,16 @@ function leftNote(run) {
 }
 
 /** Pause or resume, kill, and the rest in ⋮. A viewer has none: the page is to be looked at. */
-function Verbs({ run, me, actions }) {
-  if (!mayAct(me)) return null;
+function Verbs(props) {
+  return mayAct(props.me) ? html`<${Buttons} ...${props} />` : null;
+}
+
+function Buttons({ run, me, actions }) {
   const ended = ["completed", "failed", "killed"].includes(run.status);
   const act = (verb) => () => actions.openAction(verb, [run]);
   const absent = actions === null;
   const killing = run.requested === "kill";
+  const kept = useKept(run);
   return html`<div class="run-verbs" role="group" aria-label="Actions">
     ${!ended && (run.status === "waiting"
       ? html`<${Button} kind="primary" disabled=${absent} onClick=${act("resume")}><${Icon} name="play" />Resume<//>`
@@ -102,9 +108,11 @@ function Verbs({ run, me, actions }) {
         run.requested === "pause" ? "Pausing…" : "Pause"}<//>`)}
     ${!ended && html`<${Button} kind="danger" disabled=${absent || killing} onClick=${act("kill")}><${Icon} name="square" />${
       killing ? "Killing…" : "Kill"}<//>`}
-    ${ended && html`<${Button} disabled=${absent} onClick=${act("continue")}><${Icon} name="arrow" />Continue<//>`}
+    ${ended && kept !== null && (kept > 0
+      ? html`<${Button} disabled=${absent} onClick=${act("continue")}><${Icon} name="arrow" />Continue<//>`
+      : html`<${Button} disabled=${absent} onClick=${act("rerun")}><${Icon} name="redo" />Run again<//>`)}
     ${absent ? html`<${Button} kind="quiet" class="is-icon" disabled aria-label="More actions"><${Icon} name="more" /><//>`
-      : html`<${Menu} label="More actions for run #${run.number}" items=${actions.menuFor(run, me)} kind="plain" />`}
+      : html`<${Menu} label="More actions for run #${run.number}" items=${actions.menuFor(run, me, { bare: kept === 0 })} kind="plain" />`}
   </div>`;
 }
 

@@ -21,7 +21,7 @@ export function LogTools({ run, sizes, attempt, search, level, only, times, setT
     event.preventDefault();
     clearTimeout(timer.current);
     if (text !== search) find(text);
-    else step(event.shiftKey ? -1 : 1);
+    if (text) step(event.shiftKey ? -1 : 1, text);
   };
   const raw = `/api/v1/runs/${encodeURIComponent(run.id)}/logs/raw${attempt ? `?attempt=${attempt}` : ""}`;
   return html`<div class="log-tools" role="group" aria-label="What is shown of the log">

@@ -1,9 +1,9 @@
 // The log of a run: live at its end, searched as a whole, a million lines without a stutter.
 import { clock, day } from "../format.js";
-import { html, useEffect, useMemo, useReducer, useRef, useState } from "../lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../lib.js";
 import { setQuery } from "../route.js";
 import { Empty, ProblemBox, Spinner } from "../ui/index.js";
-import { VirtualList } from "./logs-list.js";
+import { ROW, VirtualList } from "./logs-list.js";
 import { LogScan } from "./logs-scan.js";
 import { LogStore } from "./logs-store.js";
 import { marked, plain } from "./logs-text.js";
@@ -25,27 +25,50 @@ export function Logs({ run, query }) {
   const [times, setTimes] = useTimes();
   const [follow, setFollow] = useState(true);
   const [opened, setOpened] = useState(null);
-  const [current, setCurrent] = useState(-1);
+  const [chosen, setChosen] = useState(null);  // the line of the match that was jumped to
+  const wish = useRef(null);  // a jump that was asked for before there was a match
   const list = useRef(null);
+  const frame = useRef(null);
 
   const sizes = store.sizes.filter((size) => !attempt || size.attempt === attempt);
   const total = sizes.reduce((sum, size) => sum + size.lines, 0);
   const scan = useScan(run.id, { grep: search || undefined, level: level ?? undefined, attempt: attempt ?? undefined }, total);
   const filtered = Boolean(level || only);
   const hits = search && scan ? scan.lines : [];
+  const current = chosen ? hits.indexOf(chosen) : -1;
   const count = filtered ? scan?.lines.length ?? 0 : total;
   const lineAt = (index) => (filtered ? scan.lines[index] : numbered(store, sizes, index));
   const placeOf = (hit) => (filtered ? hit : indexOf(sizes, hits[hit]));  // the row in which a match is shown
 
-  const step = (direction) => {
-    if (!hits.length) return;
+  /** To the next match, or as soon as there is one: `text` may be searched for only now. */
+  const step = (direction, text = search) => {
+    const ready = text === search && scan;
+    const beyond = ready && current === 0 && direction < 0 && scan.full;  // there are older ones: they are looked for
+    if (!ready || !hits.length || beyond) {
+      wish.current = { direction, text };
+      if (beyond) scan.before();
+      return;
+    }
+    wish.current = null;
     const next = current < 0 ? nearestHit(hits.length, placeOf, list.current?.top() ?? 0, direction)
       : (current + direction + hits.length) % hits.length;
-    setCurrent(next);
+    setChosen(hits[next]);
     setFollow(false);
     list.current?.to(placeOf(next));
   };
-  useEffect(() => setCurrent(-1), [search, level, attempt]);
+  useEffect(() => setChosen(null), [search, level, attempt]);
+  useEffect(() => {
+    const { direction, text } = wish.current ?? {};
+    if (text && text === search && hits.length && !(current === 0 && direction < 0 && scan.full)) step(direction);
+  }, [search, scan, hits.length]);
+  const placed = useRef({ scan: null, older: 0 });
+  useLayoutEffect(() => {  // older ones came in above: what is in sight stays where it is
+    const added = placed.current.scan === scan ? (scan?.older ?? 0) - placed.current.older : 0;
+    placed.current = { scan, older: scan?.older ?? 0 };
+    if (!filtered || follow || added <= 0 || !list.current) return;
+    const seen = (frame.current?.querySelector(".log-box")?.clientHeight ?? 0) / ROW;
+    list.current.to(list.current.top() + added + (seen - 1) / 2);
+  });
 
   const several = sizes.length > 1;
   const hit = hits[current];
@@ -61,7 +84,7 @@ export function Logs({ run, query }) {
     <${ProblemBox} problem=${store.problem ?? scan?.problem} />
     ${!store.ready && !store.problem && html`<${Spinner} label="Loading the log" />`}
     ${store.ready && !count && html`<${Nothing} filtered=${filtered} busy=${scan?.busy} run=${run} />`}
-    ${count > 0 && html`<div class="log-frame">
+    ${count > 0 && html`<div class="log-frame" ref=${frame}>
       <${VirtualList} count=${count} row=${row} follow=${follow} onFollow=${setFollow} handle=${list}
         label="Log of run #${run.number}, ${count.toLocaleString("en-US")} lines" />
       ${!follow && html`<button type="button" class="button is-primary log-newest"
@@ -70,7 +93,9 @@ export function Logs({ run, query }) {
     ${opened && html`<${Opened} line=${opened} search=${search} onClose=${() => setOpened(null)} />`}
     <p class="log-foot"><span class="number">${count.toLocaleString("en-US")} lines</span>
       ${follow && running(run) && html`<span>following the end</span>`}
-      ${scan?.full && (search || level) && html`<span>the first ${scan.lines.length.toLocaleString("en-US")} matches</span>`}
+      ${scan && !scan.busy && scan.full && html`<span>the newest ${scan.lines.length.toLocaleString("en-US")} that match</span>
+        <button type="button" class="link-button" onClick=${() => scan.before()}>Look for older ones</button>`}
+      ${scan?.busy && html`<span>looking …</span>`}
       ${dropped > 0 && html`<span>${dropped.toLocaleString("en-US")} lines were cut by the log limit</span>`}</p>
   </section>`;
 }
@@ -122,9 +147,10 @@ function useScan(run, query, total) {
   const key = JSON.stringify([run, query]);
   const wanted = Boolean(query.grep || query.level);
   useEffect(() => {
-    scan.current = wanted ? new LogScan(run, query, redraw) : null;
+    const mine = wanted ? new LogScan(run, query, redraw) : null;
+    scan.current = { key, scan: mine };
     redraw();
-    return () => scan.current?.close();
+    return () => mine?.close();
   }, [key]);
   const grown = useRef(total);
   grown.current = total;
@@ -132,12 +158,11 @@ function useScan(run, query, total) {
     if (!wanted) return undefined;
     let looked = grown.current;
     const timer = setInterval(() => {
-      if (grown.current !== looked) scan.current?.more();
-      looked = grown.current;
+      if (grown.current !== looked && scan.current?.scan?.more()) looked = grown.current;
     }, GROWN);
     return () => clearInterval(timer);
   }, [key]);
-  return wanted ? scan.current : null;
+  return wanted && scan.current?.key === key ? scan.current.scan : null;  // not that of other words
 }
 
 function useTimes() {
@@ -177,11 +202,11 @@ function indexOf(sizes, line) {
   return 0;
 }
 
-/** The first match below the top of what is seen, or the last one above it. */
+/** The first match below the top of what is seen, or the last one above it; the nearest where there is none. */
 function nearestHit(count, placeOf, top, direction) {
   let after = 0;
   while (after < count && placeOf(after) < top) after++;
-  return direction > 0 ? after % count : (after - 1 + count) % count;
+  return direction > 0 ? Math.min(after, count - 1) : (after - 1 + count) % count;
 }
 
 const same = (one, other) => one && one.attempt === other.attempt && one.line === other.line;
