@@ -315,12 +315,15 @@ class Page(Screen[None]):
         if name != "phases":
             for each in PANES:
                 self.set_class(each == name, f"on-{each}")
-        # Where one pane is shown at a time, it takes the focus only once it is shown.
-        self.call_after_refresh(self._arrive)
+        if self.query_one(f"#{name}").focusable:
+            self._arrive()  # at once: the next key may be meant for it
+        else:  # where one pane is shown at a time, it takes the focus only once it is shown
+            self.call_after_refresh(self._arrive)
 
     def _arrive(self) -> None:
         self._going = False
-        self.query_one(f"#{self._pane}").focus()
+        if not self.query_one("#search").display:  # whoever types there stays there
+            self.set_focus(self.query_one(f"#{self._pane}"))
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         # On the way to another pane the focus is wherever a hidden one has left it.
@@ -352,11 +355,11 @@ class Page(Screen[None]):
     def action_search(self) -> None:
         self.to_pane(str(self._searched.id))
         search = self.query_one("#search", Input)
-        search.add_class("shown")
-        self.call_after_refresh(search.focus)
+        search.display = True
+        self.set_focus(search)  # at once: the next letter may be typed already
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.input.remove_class("shown")
+        event.input.display = False
         self._searched.focus()
         if event.value and not self._searched.seek(event.value):
             self._say("Nothing here has this text. `whistle logs --grep` searches the whole log.", "information")
@@ -364,7 +367,7 @@ class Page(Screen[None]):
 
     def action_end_search(self) -> None:
         search = self.query_one("#search", Input)
-        search.remove_class("shown")
+        search.display = False
         search.value = ""
         self._searched.seek("")
         self._searched.focus()

@@ -112,7 +112,6 @@ Screen { background: $background; color: $foreground; layout: vertical; }
 #events { width: 2fr; }
 LinePane { scrollbar-size: 0 1; scrollbar-color: $scrollbar; }
 #search { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
-#search.shown { display: block; }
 Footer { background: $panel; }
 
 Screen.compact .pane { display: none; }
