@@ -2,7 +2,9 @@
 import { navigate, queryText } from "./route.js";
 
 const BASE = "/api/v1";
+const SAME = 2000;  // milliseconds; the Date header has whole seconds, and an answer takes its time
 let csrf = null;
+let ahead = 0;  // the server's clock, compared with this one
 let whenUnreachable = () => {};
 
 export class Problem extends Error {
@@ -16,6 +18,21 @@ export class Problem extends Error {
 /** The session's proof that a request comes from our own page; me.js tells it. */
 export function setCsrf(value) {
   csrf = value;
+}
+
+/** The server's time, in milliseconds: what it tells is compared with this, however wrong the clock of this machine is. */
+export function now() {
+  return Date.now() + ahead;
+}
+
+function setClock(answer) {
+  const said = Date.parse(answer.headers.get("Date")) + 500 - Date.now();
+  if (Math.abs(said - ahead) > SAME) ahead = said;  // also false for NaN
+}
+
+/** Whether to ask again: the server, or something in between, is away or busy. Any other refusal stays one. */
+export function isAway(problem) {
+  return problem.status === 0 || problem.status === 408 || problem.status === 429 || problem.status >= 500;
 }
 
 /** live.js wants to know when a request did not get through. */
@@ -48,6 +65,7 @@ export async function ask(method, address, body) {
       hint: "It is asked again until it answers. Runs go on meanwhile.",
     });
   }
+  setClock(answer);
   if (answer.ok) return answer.status === 204 ? null : readJson(answer);
   const problem = await readProblem(answer);
   if (problem.status === 401) signIn();

@@ -1,6 +1,8 @@
 // The frame around every page: sign-in first, then sidebar, top and the page that the address names.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./lib.js";
+import { isAway } from "./api.js";
 import { loadMe, useMe } from "./me.js";
+import { preload, useModule } from "./modules.js";
 import { Link, match, useRoute } from "./route.js";
 import { Empty, ProblemBox, Spinner, Toasts } from "./ui/index.js";
 import { Banner, Shortcuts, Sidebar, Top } from "./shell.js";
@@ -25,7 +27,7 @@ function App() {
     let timer = null;
     const load = () => loadMe().then(() => setFailed(null), (problem) => {
       setFailed(problem);
-      if (problem.status === 0 || problem.status >= 500) timer = setTimeout(load, 2000);
+      if (isAway(problem)) timer = setTimeout(load, 2000);
     });
     load();
     return () => clearTimeout(timer);
@@ -45,6 +47,7 @@ function Frame({ path, query, me }) {
   useLayoutEffect(() => {
     document.title = found ? `${found.title(found.params)} · Whistlestop` : "Not found · Whistlestop";
   }, [path]);
+  useEffect(() => preload([...PAGES.map((page) => `./pages/${page.module}.js`), "./run/charts.js", "./run/logs.js"]), []);
   const first = useRef(true);
   useEffect(() => {
     if (!first.current) main.current?.focus({ preventScroll: true });  // a new page is where reading goes on
@@ -80,20 +83,11 @@ function find(path) {
 
 /** A page's module, loaded when it is first needed. What fails in it stays in it: the frame goes on. */
 function Page({ module, params, query }) {
-  const [loaded, setLoaded] = useState(null);
+  const [loaded, failed] = useModule(`./pages/${module}.js`);
   const [error, reset] = useErrorBoundary((problem) => console.error(problem));
-  const [failed, setFailed] = useState(null);
-  useEffect(() => {
-    let current = true;
-    import(`./pages/${module}.js`).then(
-      (found) => current && setLoaded(() => found.default),
-      (problem) => current && setFailed(problem),
-    );
-    return () => { current = false; };
-  }, [module]);
-  if (error || failed) return html`<${Broken} problem=${error ?? failed} again=${error && reset} />`;
-  if (!loaded) return html`<${Spinner} label="Loading" />`;
-  return html`<${loaded} params=${params} query=${query} />`;
+  if (error) return html`<${Broken} problem=${error} again=${reset} />`;
+  if (loaded) return html`<${loaded.default} params=${params} query=${query} />`;
+  return failed ? html`<${Broken} problem=${failed} />` : html`<${Spinner} label="Loading" />`;
 }
 
 function Broken({ problem, again }) {
@@ -107,11 +101,8 @@ function Broken({ problem, again }) {
 
 /** The dialogs of stop, kill and the like. */
 function Verbs() {
-  const [Host, setHost] = useState(null);
-  useEffect(() => {
-    import("./actions/index.js").then((found) => setHost(() => found.Actions), () => {});
-  }, []);
-  return Host && html`<${Host} />`;
+  const [actions] = useModule("./actions/index.js");
+  return actions && html`<${actions.Actions} />`;
 }
 
 const root = document.getElementById("app");

@@ -12,7 +12,7 @@ export {
   useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useContext, useId, useErrorBoundary,
 };
 
-/** A value that lives outside of components: `get()`, `set(value)`, and `use()` inside of one. */
+/** A value that lives outside of components: `get()`, `set(value)`, `listen(listener)`, and `use()` inside of one. */
 export function cell(first) {
   let value = first;
   const listeners = new Set();
@@ -22,15 +22,19 @@ export function cell(first) {
     value = next;
     for (const listener of [...listeners]) listener(value);
   };
+  const listen = (listener) => {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  };
   const use = () => {
     const [, show] = useState(value);
     useLayoutEffect(() => {
       const listener = (next) => show(() => next);
-      listeners.add(listener);
+      const leave = listen(listener);
       listener(value);  // it may have changed between render and effect
-      return () => listeners.delete(listener);
+      return leave;
     }, []);
     return value;
   };
-  return { get, set, use };
+  return { get, set, listen, use };
 }

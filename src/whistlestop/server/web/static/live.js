@@ -1,11 +1,15 @@
 // Server-sent events that survive everything: a restart of the server, a cut line, a laptop's sleep.
 // By fetch instead of EventSource, which hides the HTTP status, the keep-alive comments and the Last-Event-ID header.
-import { onUnreachable, readProblem, signIn } from "./api.js";
+import { isAway, onUnreachable, readProblem, signIn } from "./api.js";
 import { cell, useEffect, useRef } from "./lib.js";
 import { queryText } from "./route.js";
+import { hasSlot, onSlot, wantSlot } from "./slots.js";
 
 const SILENCE = 40_000;  // the server says something every 15 s
 const HIDDEN = 30_000;  // a browser has six connections to a server, for all tabs: those that nobody sees give theirs back
+const GLANCE = 2000;  // without a slot of its own a stream is opened for this long at most
+const SEEN = 200;  // and for this long after its first message
+const BETWEEN = 4000;  // two glances
 const LATER = [300, 700, 1500, 3000, 5000];
 const LOST_AFTER = 2;  // failures in a row
 
@@ -24,30 +28,36 @@ export function useConnection() {
   return worst.use();
 }
 
-/** Follows one stream until `close()`, or until the server says "end". `on`: {kind: (data, id) => …}. */
-export function follow(path, { query, on, onState } = {}) {
-  const stream = { path, query, on: on ?? {}, onState, lastId: "", failures: 0, closed: false, controller: null };
+/** Follows one stream until `close()`, or until the server says "end". `on`: {kind: (data, id) => …}. `place.id` is the last
+ * id that was heard. `prepare(id)` is asked before every connection and may say another one to go on from. */
+export function follow(path, { query, on, onState, prepare, place = { id: "" } } = {}) {
+  const stream = { path, query, on: on ?? {}, onState, prepare, place, failures: 0, closed: false, left: false, controller: null };
   streams.add(stream);
+  wantSlot(!asleep);
   run(stream);
   return () => close(stream);
 }
 
-/** The same as a hook: opened anew when path, query or `deps` change. The newest `on` is the one that is called. */
-export function useStream(path, query, on, deps = []) {
-  const newest = useRef(on);
-  newest.current = on;
+/** The same as a hook: opened anew when path or query change; on the same path it goes on where it was. The newest `on` and
+ * `prepare` are those that are called. */
+export function useStream(path, query, on, prepare) {
+  const newest = useRef(null);
+  newest.current = { on, prepare };
+  const last = useRef({ path: null, place: null });
   useEffect(() => {
     if (!path) return undefined;
+    if (last.current.path !== path) last.current = { path, place: { id: "" } };
     const heard = Object.fromEntries(
-      Object.keys(newest.current ?? {}).map((kind) => [kind, (...said) => newest.current[kind]?.(...said)]),
+      Object.keys(newest.current.on ?? {}).map((kind) => [kind, (...said) => newest.current.on[kind]?.(...said)]),
     );
-    return follow(path, { query, on: heard });
-  }, [path, queryText(query), ...deps]);
+    return follow(path, { query, on: heard, place: last.current.place, prepare: (id) => newest.current.prepare?.(id) ?? id });
+  }, [path, queryText(query)]);
 }
 
 function close(stream) {
   stream.closed = true;
   streams.delete(stream);
+  if (streams.size === 0) wantSlot(false);
   tell(stream, null);
   stream.controller?.abort();
   stream.wake?.();
@@ -65,13 +75,17 @@ async function run(stream) {
     } catch (error) {
       if (stream.closed) return;
       if (error?.status === 401) signIn();
-      if (error?.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429) {
-        stream.on.end?.(null, stream.lastId);  // deleted, or not ours to see: asking again would not help
+      if (error?.status >= 400 && !isAway(error)) {
+        stream.on.end?.(null, stream.place.id);  // deleted, or not ours to see: asking again would not help
         close(stream);
         return;
       }
     }
     if (stream.closed || asleep) continue;
+    if (stream.left) {
+      if (!hasSlot()) await sleep(stream, BETWEEN);
+      continue;
+    }
     stream.failures += 1;
     show(stream, stream.failures >= LOST_AFTER ? "lost" : "connecting");
     const pause = LATER[Math.min(stream.failures, LATER.length) - 1];
@@ -88,36 +102,57 @@ function show(stream, state) {
 async function listen(stream) {
   const controller = new AbortController();
   stream.controller = controller;
+  stream.left = false;
+  const brief = !hasSlot();
+  const leave = () => {
+    stream.left = brief;
+    controller.abort();
+  };
   let watch = setTimeout(() => controller.abort(), SILENCE);
+  let glanced = null;
   try {
     const headers = { Accept: "text/event-stream" };
-    if (stream.lastId) headers["Last-Event-ID"] = stream.lastId;
+    const { place, query } = stream;
+    if (stream.prepare) {
+      const id = await stream.prepare(place.id || (query?.last_event_id ?? ""));
+      if (stream.closed) return;  // the place may be another stream's by now
+      place.id = id;
+    }
+    if (place.id) headers["Last-Event-ID"] = place.id;
     const answer = await fetch(`/api/v1${stream.path}${queryText(stream.query)}`, {
       headers, signal: controller.signal, credentials: "same-origin", cache: "no-store",
     });
     if (!answer.ok) throw await readProblem(answer);
     show(stream, "live");
+    clearTimeout(watch);
+    watch = setTimeout(leave, brief ? GLANCE : SILENCE);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const parse = parser((message) => deliver(stream, message));
+    const parse = parser((message) => {
+      if (brief) glanced ??= setTimeout(leave, SEEN);
+      deliver(stream, message);
+    });
     for (;;) {
       const { value, done } = await reader.read();
       if (done || stream.closed) return;
       stream.failures = 0;
-      clearTimeout(watch);
-      watch = setTimeout(() => controller.abort(), SILENCE);
+      if (!brief) {
+        clearTimeout(watch);
+        watch = setTimeout(leave, SILENCE);
+      }
       parse(value);
     }
   } finally {
     clearTimeout(watch);
+    clearTimeout(glanced);
     controller.abort();
   }
 }
 
 function deliver(stream, { kind, data, id }) {
   if (stream.closed) return;
-  if (id !== undefined) stream.lastId = id;
+  if (id !== undefined) stream.place.id = id;
   try {
-    stream.on[kind]?.(data === "" ? null : JSON.parse(data), stream.lastId);
+    stream.on[kind]?.(data === "" ? null : JSON.parse(data), stream.place.id);
   } catch (error) {
     console.error(`a "${kind}" message could not be shown`, error);  // one bad message must not end the stream
   }
@@ -170,17 +205,32 @@ let wakers = [];
 
 const awake = () => new Promise((resolve) => wakers.push(resolve));
 
-document.addEventListener("visibilitychange", () => {
+function seen() {
   clearTimeout(hiding);
   if (document.hidden) {
     hiding = setTimeout(() => {
       asleep = true;
+      wantSlot(false);
       for (const stream of streams) stream.controller?.abort();
     }, HIDDEN);
   } else {
     asleep = false;
+    wantSlot(streams.size > 0);
     for (const waker of wakers.splice(0)) waker();
     for (const stream of streams) stream.wake?.();
+  }
+}
+
+document.addEventListener("visibilitychange", seen);
+seen();  // a tab that is opened in the background is hidden from the start, and nothing tells so
+onSlot((had) => {
+  for (const stream of streams) {
+    if (had) {
+      stream.wake?.();
+    } else {
+      stream.left = true;
+      stream.controller?.abort();
+    }
   }
 });
 addEventListener("online", () => {

@@ -2,6 +2,7 @@
 // have changed the page is asked for again, at most once a second.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { api } from "../api.js";
+import { useAsking } from "../asking.js";
 import { useStream } from "../live.js";
 
 export const PAGE = 100;
@@ -27,7 +28,7 @@ export function useRuns(project, query) {
   const newest = useRef(asked);
   newest.current = asked;
 
-  const load = useCallback(async () => {
+  const [load, again] = useAsking(async () => {
     const wanted = newest.current;
     const [what, order, at] = JSON.parse(wanted);
     try {
@@ -39,11 +40,11 @@ export function useRuns(project, query) {
         cursor: before.cursor ?? found.cursor, problem: null, asked: wanted, shown: at,
       }));
     } catch (problem) {
-      if (newest.current === wanted) setState((before) => ({ ...before, problem }));
+      if (newest.current !== wanted) return;
+      setState((before) => ({ ...before, problem }));
+      throw problem;
     }
-  }, []);
-
-  const again = useLater(load);
+  }, AGAIN);
   useEffect(() => { load(); }, [asked]);
 
   const shown = useRef(null);
@@ -85,21 +86,6 @@ function fits(run, filter) {
 function moves(before, after, sort) {
   const key = { name: "name", status: "status", started: "started_at", ended: "ended_at", priority: "priority" }[sort.replace(/^-/, "")];
   return Boolean(key) && before[key] !== after[key];
-}
-
-/** Now, or when a second has passed since the last time; any number of calls in between are one. */
-function useLater(act) {
-  const state = useRef({ last: -AGAIN, timer: null });
-  useEffect(() => () => clearTimeout(state.current.timer), []);
-  return useCallback(() => {
-    const now = state.current;
-    if (now.timer !== null) return;
-    now.timer = setTimeout(() => {
-      now.timer = null;
-      now.last = performance.now();
-      act();
-    }, Math.max(30, now.last + AGAIN - performance.now()));
-  }, []);
 }
 
 /** The loss of the runs on this page, as small lines; asked anew for those that run. Nothing where there is none. */

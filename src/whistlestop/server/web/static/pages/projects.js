@@ -1,11 +1,12 @@
 // Training: the projects, what runs in each now, and what it has cost.
-import { html, useCallback, useEffect, useRef, useState } from "../lib.js";
+import { html, useEffect, useState } from "../lib.js";
 import { api } from "../api.js";
-import { ago, credits, clock, day } from "../format.js";
+import { useAsking } from "../asking.js";
+import { credits, clock, day } from "../format.js";
 import { useStream } from "../live.js";
 import { mayAct, useMe } from "../me.js";
 import { Link } from "../route.js";
-import { Empty, Icon, ProblemBox, Spinner, StatusMark } from "../ui/index.js";
+import { Ago, Empty, Icon, ProblemBox, Spinner, StatusMark } from "../ui/index.js";
 
 const AGAIN = 1500;
 
@@ -14,14 +15,17 @@ export default function Page() {
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState(null);
   const [cursor, setCursor] = useState(null);
-  const timer = useRef(null);
-  const load = useCallback(() => api.get("/projects").then((all) => { setFound(all); setProblem(null); }, setProblem), []);
-  useEffect(() => {
-    api.get("/runs", { limit: 1 }).then((page) => setCursor(page.cursor), () => {});
-    load();
-    return () => clearTimeout(timer.current);
-  }, []);
-  const again = () => { timer.current ??= setTimeout(() => { timer.current = null; load(); }, AGAIN); };
+  const [load, again] = useAsking(async () => {
+    try {
+      if (cursor === null) setCursor((await api.get("/runs", { limit: 1 })).cursor);  // first: what changes from now on is told
+      setFound(await api.get("/projects"));
+      setProblem(null);
+    } catch (failed) {
+      setProblem(failed);
+      throw failed;
+    }
+  }, AGAIN);
+  useEffect(() => { load(); }, []);
   useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
   const running = (found ?? []).reduce((sum, one) => sum + one.running, 0);
   return html`
@@ -48,7 +52,7 @@ function Project({ project }) {
       <div><dt>Runs</dt><dd>${project.runs.toLocaleString("en-US")}</dd></div>
       <div><dt>Credits</dt><dd>${credits(project.credits)}</dd></div>
       <div><dt>Last activity</dt><dd title=${project.last_at ? `${day(project.last_at)} ${clock(project.last_at)}` : undefined}
-        >${project.last_at ? ago(project.last_at) : "–"}</dd></div>
+        >${project.last_at ? html`<${Ago} at=${project.last_at} />` : "–"}</dd></div>
     </dl>
   </li>`;
 }

@@ -1,11 +1,12 @@
 // The queue: the slots of each pool, who holds them, and who waits for what, in order.
-import { html, useCallback, useEffect, useRef, useState } from "../lib.js";
+import { html, useEffect, useState } from "../lib.js";
 import { api } from "../api.js";
-import { ago, credits } from "../format.js";
+import { useAsking } from "../asking.js";
+import { credits } from "../format.js";
 import { useStream } from "../live.js";
 import { useMe } from "../me.js";
 import { Link } from "../route.js";
-import { Empty, Menu, ProblemBox, Spinner, Status, Ticking } from "../ui/index.js";
+import { Ago, Empty, Menu, ProblemBox, Spinner, Status, Ticking } from "../ui/index.js";
 import { menuFor } from "../actions/index.js";
 
 const AGAIN = 700;
@@ -16,8 +17,7 @@ export default function Page() {
   const [state, setState] = useState(null);
   const [problem, setProblem] = useState(null);
   const [cursor, setCursor] = useState(null);
-  const timer = useRef(null);
-  const load = useCallback(async () => {
+  const [load, again] = useAsking(async () => {
     try {
       const [queue, pools, live] = await Promise.all([
         api.get("/queue"), api.get("/pools"), api.get("/runs", { status: ["running", "starting"], sort: "started", limit: 200 }),
@@ -28,10 +28,10 @@ export default function Page() {
       setProblem(null);
     } catch (failed) {
       setProblem(failed);
+      throw failed;
     }
-  }, []);
-  useEffect(() => { load(); return () => clearTimeout(timer.current); }, []);
-  const again = () => { timer.current ??= setTimeout(() => { timer.current = null; load(); }, AGAIN); };
+  }, AGAIN);
+  useEffect(() => { load(); }, []);
   useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
   return html`
     <div class="page-head"><div><h1>Queue</h1><p>Priority first, then first come. A phase starts when all its slots are free.</p></div></div>
@@ -83,7 +83,7 @@ function Waiting({ runs, me }) {
       <td><${Link} href=${`/runs/${run.id}`}>#${run.number} ${run.name}<//>${run.recovering && html` <span class="tag">recovering</span>`}</td>
       <td><${Link} class="muted" href=${`/projects/${encodeURIComponent(run.project)}`}>${run.project}<//></td><td>${run.phase}</td>
       <td class="waits">${run.queue?.waits_for ?? run.reason ?? "–"}</td><td class="is-number">${run.priority}</td>
-      <td class="nowrap">${ago(run.created_at)} <span class="muted small">by ${run.created_by}</span></td>
+      <td class="nowrap"><${Ago} at=${run.created_at} /> <span class="muted small">by ${run.created_by}</span></td>
       <td class="cell-menu"><${Menu} label=${`Actions of run ${run.number}, ${run.name}`} items=${menuFor(run, me)} /></td></tr>`)}</tbody>
   </table></div>`;
 }

@@ -1,6 +1,7 @@
 // One run: its head, its tabs, and what the chosen tab shows. The state is in run/state.js, everything else gets props.
-import { html, useEffect, useState } from "../lib.js";
+import { html } from "../lib.js";
 import { useMe } from "../me.js";
+import { useModule } from "../modules.js";
 import { Link } from "../route.js";
 import { useTitle } from "../title.js";
 import { Empty, ProblemBox, Spinner, Tabs } from "../ui/index.js";
@@ -54,7 +55,7 @@ function Tab({ current, state, me, actions, query }) {
     case "charts":
       return html`<${Later} module="charts" name="Charts" run=${run} query=${query} series=${state.series} />`;
     case "logs":
-      return html`<${Later} module="logs" name="Logs" run=${run} query=${query} />`;
+      return html`<${Later} module="logs" name="Logs" run=${run} query=${query} hear=${state.hear} />`;
     case "events":
       return html`<${Events} state=${state} />`;
     case "attempts":
@@ -68,17 +69,7 @@ function Tab({ current, state, me, actions, query }) {
 
 /** Charts and logs are large, and most visits do not look at them. */
 function Later({ module, name, ...props }) {
-  const [loaded, setLoaded] = useState(null);
-  const [failed, setFailed] = useState(null);
-  useEffect(() => {
-    let gone = false;
-    setLoaded(null);
-    import(`../run/${module}.js`).then(
-      (found) => gone || setLoaded(() => found[name]),
-      (problem) => gone || setFailed(problem),
-    );
-    return () => { gone = true; };
-  }, [module]);
-  if (failed) return html`<${ProblemBox} problem=${failed} />`;
-  return loaded ? html`<${loaded} ...${props} />` : html`<${Spinner} label="Loading" />`;
+  const [loaded, failed] = useModule(`./run/${module}.js`);
+  if (loaded) return html`<${loaded[name]} ...${props} />`;
+  return failed ? html`<${ProblemBox} problem=${failed} />` : html`<${Spinner} label="Loading" />`;
 }

@@ -1,20 +1,17 @@
 // The saved configurations of a project: who changed them when, the runs made from them, every version's text.
 import { html, useEffect, useState } from "../lib.js";
 import { api } from "../api.js";
-import { ago, clock, day } from "../format.js";
+import { useAsking } from "../asking.js";
+import { clock, day } from "../format.js";
 import { mayAct, useMe } from "../me.js";
 import { Link, setQuery } from "../route.js";
-import { Button, Dialog, Empty, Field, Icon, ProblemBox, Spinner } from "../ui/index.js";
+import { Ago, Button, Dialog, Empty, Field, Icon, ProblemBox, Spinner } from "../ui/index.js";
 import { codeWords } from "../forms/code.js";
 import { ProjectHead } from "../lists/head.js";
 
 export default function Page({ params, query }) {
   const me = useMe();
-  const [found, setFound] = useState(null);
-  const [problem, setProblem] = useState(null);
-  useEffect(() => {
-    api.get(`/projects/${encodeURIComponent(params.name)}/workflows`).then(setFound, setProblem);
-  }, [params.name]);
+  const [found, problem] = useAnswer(`/projects/${encodeURIComponent(params.name)}/workflows`);
   return html`
     <${ProjectHead} name=${params.name} current="workflows" count=${found?.length} act=${mayAct(me)} />
     <${ProblemBox} problem=${problem} />
@@ -27,13 +24,28 @@ export default function Page({ params, query }) {
     ${query.show && html`<${Versions} name=${query.show} wanted=${query.version} project=${params.name} act=${mayAct(me)} />`}`;
 }
 
+function useAnswer(path) {
+  const [answer, setAnswer] = useState([null, null]);
+  const [load] = useAsking(async () => {
+    try {
+      const found = await api.get(path);
+      setAnswer([found, null]);
+    } catch (problem) {
+      setAnswer([null, problem]);
+      throw problem;
+    }
+  });
+  useEffect(() => { load(); }, [path]);
+  return answer;
+}
+
 function Row({ flow, project, act }) {
   const at = `/projects/${encodeURIComponent(project)}`;
   return html`<tr data-workflow=${flow.name}>
     <td><button type="button" class="link-button" onClick=${() => setQuery({ show: flow.name })}>${flow.name}</button>
       ${flow.note && html`<span class="cut note-line" title=${flow.note}>${flow.note}</span>`}</td>
     <td class="is-number">${flow.version}</td>
-    <td title=${`${day(flow.created_at)} ${clock(flow.created_at)}`}>${ago(flow.created_at)}</td><td>${flow.created_by}</td>
+    <td title=${`${day(flow.created_at)} ${clock(flow.created_at)}`}><${Ago} at=${flow.created_at} /></td><td>${flow.created_by}</td>
     <td class="is-number">${flow.runs ? html`<${Link} href=${`${at}?workflow=${encodeURIComponent(flow.name)}`}>${flow.runs.toLocaleString("en-US")}<//>` : "0"}</td>
     <td class="muted small">${flow.newest ? html`<${Link} href=${`/runs/${flow.newest.run}`}>#${flow.newest.number}<//> ${codeWords(flow.newest.code)}` : "none yet"}</td>
     <td class="cell-menu row"><${Button} class="is-small" kind="quiet" onClick=${() => setQuery({ show: flow.name })}>YAML<//>
@@ -42,9 +54,7 @@ function Row({ flow, project, act }) {
 }
 
 function Versions({ name, wanted, project, act }) {
-  const [all, setAll] = useState(null);
-  const [problem, setProblem] = useState(null);
-  useEffect(() => { api.get(`/workflows/${encodeURIComponent(name)}/versions`).then(setAll, setProblem); }, [name]);
+  const [all, problem] = useAnswer(`/workflows/${encodeURIComponent(name)}/versions`);
   const close = () => setQuery({ show: null, version: null });
   const shown = all?.find((one) => String(one.version) === wanted) ?? all?.[0];
   const footer = html`<${Button} onClick=${close}>Close<//>${act && shown && html`<${Link} class="button is-primary"

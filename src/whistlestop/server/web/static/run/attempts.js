@@ -1,4 +1,5 @@
 // The runtime instances: every try of every phase, with what became of it.
+import { now } from "../api.js";
 import { html } from "../lib.js";
 import { credits, length } from "../format.js";
 import { Link } from "../route.js";
@@ -11,7 +12,7 @@ export function Attempts({ run, told }) {
     return html`<h2 class="visually-hidden">Attempts</h2><${Empty} title="No attempt yet">
       ${run.queue ? `It waits for ${withClocks(run.queue.waits_for)}.` : "Nothing of it has been started."}<//>`;
   }
-  const then = Date.now() - (performance.now() - told);
+  const then = now() - (performance.now() - told);
   return html`<section aria-labelledby="attempts-title"><h2 id="attempts-title" class="visually-hidden">Attempts</h2>
     <div class="scroll" tabindex="0" role="region" aria-label="Attempts, newest first"><table class="table attempt-table">
       <thead><tr><th scope="col" class="is-number">#</th><th scope="col">phase</th><th scope="col">status</th><th scope="col">pool and slots</th>

@@ -1,5 +1,5 @@
 // The charts of a run: what matters first, one crosshair and one zoom for all, other runs beside it.
-import { api } from "../api.js";
+import { api, isAway } from "../api.js";
 import { length, number } from "../format.js";
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { setQuery } from "../route.js";
@@ -125,7 +125,7 @@ function useSeries(run, message, store) {
   const [problem, setProblem] = useState(null);
   const known = useRef(new Set());
   const odd = useRef(new Set());
-  const looking = useRef({ busy: false, again: false });
+  const looking = useRef({ busy: false, again: false, gone: false });
 
   const look = useCallback(async () => {
     const state = looking.current;
@@ -142,10 +142,11 @@ function useSeries(run, message, store) {
       setProblem(null);
     } catch (error) {
       setProblem(error);
+      state.again ||= isAway(error);
     }
     setTimeout(() => {
       state.busy = false;
-      if (state.again) {
+      if (state.again && !state.gone) {
         state.again = false;
         look();
       }
@@ -156,6 +157,10 @@ function useSeries(run, message, store) {
     known.current = new Set();
     setSeries(null);
     look();
+    return () => {
+      looking.current.gone = true;  // a question that nobody waits for any more is not asked again
+      looking.current = { busy: false, again: false, gone: false };
+    };
   }, [look]);
 
   useEffect(() => {

@@ -1,11 +1,12 @@
 // What the run costs: slot time of its attempts times the price, counted on by itself between two messages.
+import { now } from "../api.js";
 import { html, useEffect, useState } from "../lib.js";
 import { credits, length } from "../format.js";
 import { allAttempts, isAlive, secondsOf } from "./words.js";
 
 /** Credits a second of all that runs now, as far as the server has told. */
 function rate(run, told) {
-  const then = Date.now() - (performance.now() - told);
+  const then = now() - (performance.now() - told);
   return allAttempts(run).filter(isAlive).reduce((sum, attempt) => {
     const seconds = secondsOf(attempt, then);
     return seconds > 1 ? sum + attempt.credits / seconds : sum;
@@ -39,7 +40,7 @@ export function Credits({ run, told }) {
       ${known(estimated) && known(saved) && html`<dt>would have cost</dt><dd>${credits(estimated)}</dd>`}
       ${known(saved) && html`<dt>saved by the kill</dt><dd class="saved">${credits(saved)}</dd>`}
       ${alive.length > 0 && html`<dt>now</dt><dd>${slots === 1 ? "1 slot" : `${slots} slots`}, ${credits(hourly)} an hour</dd>`}
-      ${attempts.length > 0 && html`<dt>slot time</dt><dd>${length(attempts.reduce((sum, attempt) => sum + secondsOf(attempt) * attempt.slots.length, 0))}</dd>`}
+      ${attempts.length > 0 && html`<dt>slot time</dt><dd>${length(attempts.reduce((sum, attempt) => sum + secondsOf(attempt, now()) * attempt.slots.length, 0))}</dd>`}
     </dl>
     <p class="small muted">${alive.length > 0 ? "The meter stops when every process is proven gone."
       : attempts.length > 0 ? "Nothing of it runs: the meter stands still." : "Time in the queue is free."}</p>

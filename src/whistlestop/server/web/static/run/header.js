@@ -1,4 +1,5 @@
 // The head of the run page: what it is, where it stands, and what can be done about it.
+import { now } from "../api.js";
 import { html, useEffect, useState } from "../lib.js";
 import { credits, length, percent } from "../format.js";
 import { mayAct } from "../me.js";
@@ -118,7 +119,7 @@ function Buttons({ run, me, actions }) {
 
 /** Seconds until `iso`, counted down twice a second; null when it has passed. */
 export function useCountdown(iso) {
-  const left = () => (iso ? Math.max(0, (Date.parse(iso) - Date.now()) / 1000) : null);
+  const left = () => (iso ? Math.max(0, (Date.parse(iso) - now()) / 1000) : null);
   const [, tick] = useState(0);
   useEffect(() => {
     if (!iso) return undefined;

@@ -1,6 +1,5 @@
-// The lines of a run's log by number: fetched in pages around what is seen, kept in a bounded cache, grown by the stream.
+// The lines of a run's log by number: fetched in pages around what is seen, kept in a bounded cache, grown by the run's stream.
 import { api } from "../api.js";
-import { follow } from "../live.js";
 
 const PAGE = 500;  // lines
 const PAGES = 60;  // in memory; a million lines are never all here
@@ -16,22 +15,14 @@ export class LogStore {
   #changed;
   #frame = 0;
   #closed = false;
-  #close;
 
   constructor(run, changed) {
     this.#run = `/runs/${encodeURIComponent(run)}`;
     this.#changed = changed;
-    this.#close = follow(`${this.#run}/stream`, {
-      query: { topics: "logs", logs_from: "end" },
-      on: { log: (line) => this.#grow(line), end: () => this.#measure() },
-      // After the stream stands: what came before it is counted, what comes after it is told.
-      onState: (state) => { if (state === "live") this.#measure(); },
-    });
   }
 
   close() {
     this.#closed = true;
-    this.#close();
     cancelAnimationFrame(this.#frame);
   }
 
@@ -42,18 +33,22 @@ export class LogStore {
   }
 
   #page(attempt, index) {
-    const key = `${attempt}:${index}`;
-    let page = this.#pages.get(key);
-    if (page) this.#pages.delete(key);
-    else page = { lines: [], busy: false, failed: 0 };
+    const page = this.#kept(`${attempt}:${index}`);
+    const size = this.sizes.find((one) => one.attempt === attempt)?.lines ?? 0;
+    const due = Math.min(PAGE, size - index * PAGE);
+    if (page.lines.length < due && !page.busy && performance.now() - page.failed > AGAIN) this.#fetch(attempt, index, page);
+    return page;
+  }
+
+  /** The page of that name, from now on the last that is forgotten. */
+  #kept(key) {
+    const page = this.#pages.get(key) ?? { lines: [], busy: false, failed: 0 };
+    this.#pages.delete(key);
     this.#pages.set(key, page);  // newest last
     for (const old of this.#pages.keys()) {
       if (this.#pages.size <= PAGES) break;
       this.#pages.delete(old);
     }
-    const size = this.sizes.find((one) => one.attempt === attempt)?.lines ?? 0;
-    const due = Math.min(PAGE, size - index * PAGE);
-    if (page.lines.length < due && !page.busy && performance.now() - page.failed > AGAIN) this.#fetch(attempt, index, page);
     return page;
   }
 
@@ -79,13 +74,13 @@ export class LogStore {
     if (line.rank) this.ranks.add(line.rank);
   }
 
-  #grow(line) {
+  /** A line that the program has just printed. */
+  grow(line) {
     const size = this.#size(line.attempt, line.phase);
     if (line.line > size.lines) size.lines = line.line;
     const index = Math.floor((line.line - 1) / PAGE);
     const key = `${line.attempt}:${index}`;
-    if (!this.#pages.has(key) && (line.line - 1) % PAGE === 0) this.#pages.set(key, { lines: [], busy: false, failed: 0 });
-    const page = this.#pages.get(key);
+    const page = (line.line - 1) % PAGE === 0 ? this.#kept(key) : this.#pages.get(key);
     if (page && !page.busy) this.#put(page, index, line);
     this.#tell();
   }
@@ -99,9 +94,12 @@ export class LogStore {
     return size;
   }
 
-  async #measure() {
+  /** Asks how long the log is now; returns that in the form of the stream's ids, 1:530.2:14. */
+  async measure() {
+    let all;
     try {
-      for (const told of await api.get(`${this.#run}/logs/size`)) {
+      all = await api.get(`${this.#run}/logs/size`);
+      for (const told of all) {
         const size = this.#size(told.attempt, told.phase);
         size.lines = Math.max(size.lines, told.lines);
         size.dropped = told.dropped;
@@ -110,8 +108,11 @@ export class LogStore {
       this.problem = null;
     } catch (problem) {
       this.problem = problem;
+      throw problem;
+    } finally {
+      this.#tell();
     }
-    this.#tell();
+    return all.map(({ attempt, lines }) => `${attempt}:${lines}`).join(".");
   }
 
   /** Once a frame at most, however many lines come. */

@@ -1,4 +1,5 @@
 // The log of a run: live at its end, searched as a whole, a million lines without a stutter.
+import { isAway } from "../api.js";
 import { clock, day } from "../format.js";
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../lib.js";
 import { setQuery } from "../route.js";
@@ -14,10 +15,17 @@ const BESIDE = 190;  // pixels that number, time and level take; what does not f
 const CUT = 2000;  // letters of a line that are put into its row
 const GROWN = 700;  // milliseconds between two looks at what has grown
 
-export function Logs({ run, query }) {
+/** `hear` of run/state.js tells the store what is printed. */
+export function Logs({ run, query, hear }) {
   const [, redraw] = useReducer((count) => count + 1, 0);
   const store = useMemo(() => new LogStore(run.id, redraw), [run.id]);
-  useEffect(() => () => store.close(), [store]);
+  useEffect(() => {
+    const leave = hear(store);
+    return () => {
+      leave();
+      store.close();
+    };
+  }, [store]);
   const attempt = Number(query.attempt) || null;
   const search = typeof query.find === "string" ? query.find : "";
   const level = ["info", "warning", "error"].includes(query.level) ? query.level : null;
@@ -158,7 +166,8 @@ function useScan(run, query, total) {
     if (!wanted) return undefined;
     let looked = grown.current;
     const timer = setInterval(() => {
-      if (grown.current !== looked && scan.current?.scan?.more()) looked = grown.current;
+      const cut = scan.current?.scan?.problem;
+      if ((grown.current !== looked || (cut && isAway(cut))) && scan.current?.scan?.more()) looked = grown.current;
     }, GROWN);
     return () => clearInterval(timer);
   }, [key]);

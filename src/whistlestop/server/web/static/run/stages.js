@@ -1,4 +1,5 @@
 // The stages of a start: queued → allocating → preparing → starting → training, and how long each took.
+import { now } from "../api.js";
 import { html } from "../lib.js";
 import { Ticking } from "../ui/index.js";
 import { STAGES, STAGE_SAYS, brief } from "./words.js";
@@ -8,9 +9,9 @@ export function Stages({ stages, kind, going, later }) {
   const starts = byAttempt(stages ?? []);
   if (starts.length === 0) return null;
   const newest = starts[starts.length - 1];
-  const now = newest.stages[newest.stages.length - 1];
-  if (going && now.seconds === null && now.stage !== "training") {
-    return html`<div class="stages-box"><p class="small muted">${later && now.stage === "queued" ? "waits for its next try" : STAGE_SAYS[now.stage]}…</p>
+  const last = newest.stages[newest.stages.length - 1];
+  if (going && last.seconds === null && last.stage !== "training") {
+    return html`<div class="stages-box"><p class="small muted">${later && last.stage === "queued" ? "waits for its next try" : STAGE_SAYS[last.stage]}…</p>
       <${Chain} start=${newest} kind=${kind} /></div>`;
   }
   return html`<details class="stages-box">
@@ -49,4 +50,4 @@ function byAttempt(stages) {
 const tookToStart = (start) => start.stages.filter((stage) => stage.stage !== "training")
   .reduce((sum, stage) => sum + (stage.seconds ?? 0), 0);
 
-const since = (iso) => Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
+const since = (iso) => Math.max(0, (now() - Date.parse(iso)) / 1000);

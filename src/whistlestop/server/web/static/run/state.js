@@ -1,20 +1,20 @@
 // The run page's state: loaded once, then moved by one stream. Everything below it gets props and keeps nothing.
-import { api } from "../api.js";
-import { useEffect, useReducer, useRef } from "../lib.js";
+import { api, isAway } from "../api.js";
+import { AWAY } from "../asking.js";
+import { useCallback, useEffect, useReducer, useRef, useState } from "../lib.js";
 import { useStream } from "../live.js";
 import { begin, isEnded, reduce } from "./reduce.js";
 
 const FIRST_EVENTS = 200;
 const LOOK_AGAIN = 15_000;  // what no message tells: a runner that has fallen silent, a run that was deleted
-const AWAY = 2000;  // before a server that is away is asked again
 const GATHER = 100;  // ms: a burst of messages is one update of the page
 const RETELLS = new Set([  // events after which the timeline has something new
   "placed", "preparing", "program_started", "training", "ended", "resume_requested", "steered", "phase_running",
   "phase_pending", "run_queued",
 ]);
 
-/** `{run, timeline, events, …}` of reduce.js, with `loadOlder()`, and `took(run)` for answers of our own requests.
- * `more`: topics that the tab needs beside those of the page. */
+/** `{run, timeline, events, …}` of reduce.js, with `loadOlder()`, `took(run)` for answers of our own requests, and `hear(log)`,
+ * which tells a LogStore what is printed. `more`: topics that the tab needs beside those of the page. */
 export function useRun(id, more = []) {
   const [state, dispatch] = useReducer(reduce, id, begin);
   const path = `/runs/${encodeURIComponent(id)}`;
@@ -61,7 +61,7 @@ export function useRun(id, more = []) {
       } catch (problem) {
         if (gone) return;
         dispatch({ kind: "problem", problem });
-        if (problem.status === 0 || problem.status >= 500) again = setTimeout(load, AWAY);
+        if (isAway(problem)) again = setTimeout(load, AWAY);
       }
     };
     load();
@@ -82,8 +82,14 @@ export function useRun(id, more = []) {
       dispatch({ kind: "several", actions: gathered.current.splice(0) });
     }, GATHER);
   };
+  const [log, setLog] = useState(null);
+  const hear = useCallback((store) => {
+    setLog(store);
+    return () => setLog((now) => (now === store ? null : now));
+  }, []);
+  const topics = ["run", "progress", "events", ...more, ...(log ? ["logs"] : [])];
   useStream(state.from === null ? null : `${path}/stream`,
-    { topics: ["run", "progress", "events", ...more].join(","), last_event_id: state.from ?? undefined },
+    { topics: topics.join(","), last_event_id: state.from ?? undefined },
     {
       run: (run) => {
         heard.current += 1;
@@ -96,11 +102,15 @@ export function useRun(id, more = []) {
         else if (event.kind === "epoch") timeline(2000);  // a program that reports them may do so often
       },
       series: (said) => dispatch({ kind: "series", said }),
+      log: (line) => log?.grow(line),
       end: () => {
         look();
         timeline();
+        log?.measure().catch(() => {});  // it says so itself
       },
-    });
+    },
+    // Lines are told from here on: those that were missed, a night's maybe, are counted, and fetched where they are looked at.
+    async (place) => (log ? place.replace(/;l[^;]*/, `;l${await log.measure()}`) : place));
   useEffect(() => () => clearTimeout(flush.current), []);
 
   // Where the marks lie depends on these two, and a program may tell them late, or change its mind.
@@ -129,5 +139,5 @@ export function useRun(id, more = []) {
     return events;
   };
   const took = (run) => dispatch({ kind: "run", run, now: performance.now() });
-  return { ...state, ended: state.run !== null && isEnded(state.run), loadOlder, took };
+  return { ...state, ended: state.run !== null && isEnded(state.run), loadOlder, took, hear };
 }

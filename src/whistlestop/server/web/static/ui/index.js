@@ -10,5 +10,5 @@ export { ProblemBox } from "./problem.js";
 export { Spinner } from "./spinner.js";
 export { Status, StatusMark, statusWord } from "./status.js";
 export { Tabs } from "./tabs.js";
-export { Ticking } from "./ticking.js";
+export { Ago, Ticking } from "./ticking.js";
 export { toast, Toasts } from "./toast.js";

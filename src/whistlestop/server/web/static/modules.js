@@ -1,0 +1,53 @@
+// Modules that are loaded when they are first needed. A browser remembers for the life of a page that one could not be had,
+// so it is imported only after the server has answered for it, and after a failure under another address.
+import { readProblem } from "./api.js";
+import { AWAY } from "./asking.js";
+import { useEffect, useState } from "./lib.js";
+
+const SHARED = "./actions/";  // pages import it, too: under another address it would be there twice
+const found = new Map();  // path -> its module
+const tries = new Map();
+
+/** One try; whoever has it once has it for good. `path` is as seen from here. */
+async function load(path) {
+  if (found.has(path)) return found.get(path);
+  const address = new URL(path, import.meta.url).href;
+  const answer = await fetch(address);  // kept by the browser: the import takes it from there
+  if (!answer.ok) throw await readProblem(answer);
+  const count = tries.get(path) ?? 0;
+  tries.set(path, count + 1);
+  const module = await import(count && !path.startsWith(SHARED) ? `${address}?again=${count}` : address);
+  if (!found.has(path)) found.set(path, module);
+  return found.get(path);
+}
+
+/** `[module, problem]`, null until known. It is asked for until it comes: the server may be away for a moment. */
+export function useModule(path) {
+  const [state, setState] = useState({ path, problem: null });
+  useEffect(() => {
+    let gone = false;
+    let timer = null;
+    const ask = () => load(path).then(
+      () => gone || setState({ path, problem: null }),
+      (problem) => {
+        if (gone) return;
+        setState({ path, problem });
+        timer = setTimeout(ask, AWAY);
+      },
+    );
+    if (!found.has(path)) ask();
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+    };
+  }, [path]);
+  return [found.get(path) ?? null, state.path === path ? state.problem : null];
+}
+
+/** Before they are needed, when there is nothing else to do: then a server that is away is not missed. */
+export function preload(paths) {
+  const idle = globalThis.requestIdleCallback ?? ((act) => setTimeout(act, 1000));
+  idle(async () => {
+    for (const path of paths) await load(path).catch(() => {});
+  });
+}
