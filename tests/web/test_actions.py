@@ -34,6 +34,13 @@ def server() -> Iterator[ServerProcess]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(server: ServerProcess) -> Iterator[None]:
+    """The next test needs the slots."""
+    yield
+    server.clear()
+
+
 def train(server: ServerProcess, name: str, *, steps: int = 1, **env: str) -> RunView:
     """A run that is past `steps`."""
     phase = {
