@@ -24,7 +24,7 @@ def need(*names: str) -> None:
             missing(f"{name} is not installed")
 
 
-@pytest.fixture(params=["tensorflow", "torch"])
+@pytest.fixture(params=["tensorflow", pytest.param("torch", marks=pytest.mark.long)])
 def backend(request: pytest.FixtureRequest) -> str:
     need("keras", request.param)
     return str(request.param)
@@ -69,6 +69,7 @@ def test_a_stop_ends_fit_at_the_next_batch(tmp_path: Path) -> None:
         assert program.series("epoch_loss")[PER_EPOCH - 1] == steps[PER_EPOCH - 1]
 
 
+@pytest.mark.long
 def test_a_rule_ends_fit_in_mid_epoch_and_its_reason_is_told(tmp_path: Path) -> None:
     need("keras", "torch")
     rules = '[{"below": {"metric": "loss", "value": 0.8}}]'

@@ -63,6 +63,7 @@ def test_a_stop_ends_fit_at_the_next_batch(tmp_path: Path) -> None:
         assert 1 <= len(validations) <= begun <= len(epochs)
 
 
+@pytest.mark.long
 def test_a_rule_ends_fit_and_says_why(tmp_path: Path) -> None:
     rule = json.dumps([{"below": {"metric": "val_loss", "value": 1000.0}}])
     with example_program(EXAMPLE, tmp_path, {ENV_STOP_WHEN: rule}) as program:

@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from whistlestop.testing.example_program import quiet_environment
 from whistlestop.testing.missing import missing
 
 PROGRAM = Path(__file__).parent / "programs_lightning.py"
 
 
+@pytest.mark.long
 def test_wherever_lightning_is_paused_it_comes_to_the_same_bits(tmp_path: Path) -> None:
     for name in ("lightning", "torchdata"):
         if importlib.util.find_spec(name) is None:

@@ -142,6 +142,7 @@ def without(*packages: str) -> Any:
     return json.loads(subprocess.run(program, check=True, capture_output=True, text=True, timeout=120).stdout)
 
 
+@pytest.mark.long
 def test_without_opacus_the_other_package_computes_it() -> None:
     need("dp_accounting")
     limit, error, told, fired = without("opacus")

@@ -61,6 +61,7 @@ def test_a_stop_ends_the_trainer_at_the_next_step(tmp_path: Path) -> None:
         assert len(program.events("evaluation")) == program.control[Word.EVALUATIONS] >= 3
 
 
+@pytest.mark.long
 def test_a_rule_ends_the_trainer_and_says_why(tmp_path: Path) -> None:
     rule = json.dumps([{"plateau": {"metric": "eval_loss", "patience": 1, "min_delta": 100}}])
     with example_program(EXAMPLE, tmp_path, {ENV_STOP_WHEN: rule, **QUIET}) as program:

@@ -331,6 +331,7 @@ def test_what_each_rank_keeps_for_itself_is_compared_rank_by_rank(script: Rehear
 
 
 # With all of it tracked it is the same: tests/integrations/test_torch_examples.py.
+@pytest.mark.long
 def test_torch_without_its_schedule_is_told_by_its_learning_rate(script: Rehearse) -> None:
     _torch()
     report = script(TORCH.format(tracked="model=model, optimizer=optimizer, rng=True"), at=10, steps=21)

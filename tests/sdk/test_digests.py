@@ -273,6 +273,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "code", "leaves"),
     [("tensorflow", TENSORFLOW, {"v", "more.json"}), ("orbax", ORBAX, {"state/w", "state/n/b"})],

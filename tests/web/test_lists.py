@@ -272,6 +272,7 @@ def test_the_queue_shows_who_holds_the_slots_and_who_waits_for_what(
     expect(page.get_by_text("Nobody waits")).to_be_visible()
 
 
+@pytest.mark.long
 def test_ten_thousand_runs_stay_quick(page_of: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="whistle-") as directory:
         server = ServerProcess(Path(directory) / "server", slots=1)
