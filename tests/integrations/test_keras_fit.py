@@ -105,7 +105,7 @@ print(json.dumps({
 '''
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "torch"])
+@pytest.fixture(scope="module", params=["tensorflow", pytest.param("torch", marks=pytest.mark.long)])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name in ("keras", request.param):
         if importlib.util.find_spec(name) is None:

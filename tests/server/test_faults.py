@@ -17,7 +17,7 @@ from whistlestop.testing.missing import missing
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
-FLOOD = int(os.environ.get("FLOOD", "300000000"))  # bytes; a gigabyte under `make soak`
+FLOOD = int(os.environ.get("FLOOD", "150000000"))  # bytes; a gigabyte under `make soak`
 
 
 @pytest.fixture

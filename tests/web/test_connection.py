@@ -55,6 +55,7 @@ class Streams:
         return list(self._open)
 
 
+@pytest.mark.long
 def test_however_many_tabs_are_open_each_one_works_and_hears_what_is_new(
     web_server: ServerProcess, page_of: Pages, run: str
 ) -> None:

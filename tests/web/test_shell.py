@@ -325,7 +325,8 @@ def test_a_lost_server_shows_as_such_and_the_page_goes_on_when_it_is_back(
         const {follow} = await load("live.js");
         window.seen = [];
         window.states = [];
-        follow("/stream", {on: {run: (run) => seen.push(run.name)}, onState: (state) => states.push(state)});
+        const heard = (run) => { if (run.status === "completed") seen.push(run.name); };
+        follow("/stream", {on: {run: heard}, onState: (state) => states.push(state)});
         """,
     )
     server.submit({"name": "t", "kind": "task", "command": "true"}, name="before")
