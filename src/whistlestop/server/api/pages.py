@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from whistlestop.domain.errors import BadRequest
 from whistlestop.server.api.access import Ctx, Viewer
-from whistlestop.server.api.streams import HEADERS, HELLO, QUIET, STILL_HERE, AllFeeds, StillGood
+from whistlestop.server.api.streams import HEADERS, HELLO, QUIET, STILL_HERE, AllFeeds, SeenEvent, StillGood
 from whistlestop.server.services import consequences, preview, projects
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import Feeds
@@ -55,15 +54,10 @@ async def rows_stream(
     context: Ctx,
     feeds: AllFeeds,
     good: StillGood,
-    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
-    asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
+    seen: SeenEvent,
 ) -> StreamingResponse:
     """For lists: `run` (one that changed), `gone` (one that was deleted) and `progress` of those that run. Begins at
     `last_event_id`, the `cursor` of `GET /runs`; without, now."""
-    last = last_event_id or asked_last
-    if last and not (last.isascii() and last.isdigit() and len(last) < 19):
-        raise BadRequest(f"{last!r} is not an event id of this stream")
-    seen = int(last) if last else None
     return StreamingResponse(_follow(context, feeds, good, seen), media_type="text/event-stream", headers=HEADERS)
 
 

@@ -82,20 +82,30 @@ async def run_stream(
     )
 
 
+async def seen_event(
+    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
+    asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
+) -> int | None:
+    """How far a client of a list has come: the number of an event. None: it does not say."""
+    last = last_event_id or asked_last
+    if last and not (last.isascii() and last.isdigit() and len(last) < 19):
+        raise BadRequest(f"{last!r} is not an event id of this stream")
+    return int(last) if last else None
+
+
+SeenEvent = Annotated[int | None, Depends(seen_event)]
+
+
 @router.get("/stream", response_class=StreamingResponse)
 async def all_stream(
     context: Ctx,
     feeds: AllFeeds,
     good: StillGood,
-    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
-    asked_last: Annotated[str | None, Query(alias="last_event_id", max_length=30)] = None,
+    seen: SeenEvent,
 ) -> StreamingResponse:
     """Every run that changes."""
-    last = last_event_id or asked_last
-    if last and not (last.isascii() and last.isdigit() and len(last) < 19):
-        raise BadRequest(f"{last!r} is not an event id of this stream")
     return StreamingResponse(
-        _follow_all(context, feeds, good, int(last or 0)), media_type="text/event-stream", headers=HEADERS
+        _follow_all(context, feeds, good, seen or 0), media_type="text/event-stream", headers=HEADERS
     )
 
 

@@ -33,8 +33,9 @@ export const STOP_WORDS = {
 /** A stop reason's own words, and the general one where they do not contain it. */
 export function stopWords(reason) {
   const word = STOP_WORDS[reason.reason] ?? reason.reason;
-  const text = reason.text && reason.text !== word ? reason.text : null;
-  return { word, text };
+  const said = reason.text ?? "";
+  const text = said.startsWith(word) ? said.slice(word.length).replace(/^[\s:,]+/, "") : said;  // "manually stopped by mia"
+  return { word, text: text || null };
 }
 
 /** The train phase that ended before its last step, and why; null where all of them went to their end. */
