@@ -32,7 +32,8 @@ import whistlestop
 
 HERE = Path(__file__).parent
 LOOP = ("step_cost", "log_peers", "server_away")
-NAMES = (*LOOP, "stop_latency", "kill_latency", "submit_latency", "queue_1000", "ingest", "dashboards", "charts")
+WATCHED = ("ingest", "dashboards", "page", "charts")
+NAMES = (*LOOP, "stop_latency", "kill_latency", "submit_latency", "queue_1000", *WATCHED)
 PACKAGES = ("whistlestop", "fastapi", "uvicorn", "uvloop", "websockets", "sqlalchemy", "pydantic", "httpx2", "numpy")
 TIME_LIMIT = 1200.0  # seconds for one; each has its own limits, too
 LEAVE_SECONDS = 120.0  # to end its server and its runs

@@ -6,19 +6,24 @@ import { useEffect, useState } from "./lib.js";
 
 const SHARED = "./actions/";  // pages import it, too: under another address it would be there twice
 const found = new Map();  // path -> its module
-const tries = new Map();
+const asked = new Map();  // path -> the try that is under way
+const failures = new Map();
 
-/** One try; whoever has it once has it for good. `path` is as seen from here. */
-async function load(path) {
-  if (found.has(path)) return found.get(path);
+/** Whoever has it once has it for good, and two who ask at once share one try. `path` is as seen from here. */
+function load(path) {
+  if (!asked.has(path)) asked.set(path, attempt(path).finally(() => asked.delete(path)));
+  return asked.get(path);
+}
+
+async function attempt(path) {
+  if (found.has(path)) return;
   const address = new URL(path, import.meta.url).href;
   const answer = await fetch(address);  // kept by the browser: the import takes it from there
   if (!answer.ok) throw await readProblem(answer);
-  const count = tries.get(path) ?? 0;
-  tries.set(path, count + 1);
-  const module = await import(count && !path.startsWith(SHARED) ? `${address}?again=${count}` : address);
-  if (!found.has(path)) found.set(path, module);
-  return found.get(path);
+  const failed = failures.get(path) ?? 0;
+  failures.set(path, failed + 1);
+  found.set(path, await import(failed && !path.startsWith(SHARED) ? `${address}?again=${failed}` : address));
+  failures.set(path, failed);
 }
 
 /** `[module, problem]`, null until known. It is asked for until it comes: the server may be away for a moment. */
