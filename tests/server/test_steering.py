@@ -11,7 +11,7 @@ from whistlestop.channel.layout import Kind, Loop
 from whistlestop.domain.errors import BadRequest, NotATrainPhase, NotFound, PhaseEnded, Refused, RunEnded
 from whistlestop.engines.base import JobState
 from whistlestop.server.services import ingest, launches, steering, submit, verbs, views
-from whistlestop.server.store import checkpoints, events, runs
+from whistlestop.server.store import checkpoints, events, phases, runs
 from whistlestop.testing.world import ME, World, ended, world
 from whistlestop.wire.api import (
     ContinueBody,
@@ -451,6 +451,38 @@ def test_a_continue_takes_what_was_changed_up_to_its_checkpoint_and_a_rerun_noth
         assert child.phases[0].steering[0].actor == "me"
     again = submit.rerun(here.context, run.id, RerunBody(), ME)
     assert again.phases[0].steering == []
+
+
+def test_a_continue_or_rerun_that_is_repeated_under_its_key_is_the_same_run(here: World) -> None:
+    run = here.submit()
+    program = Program(here, run)
+    program.saved(30)
+    first = submit.continue_run(here.context, run.id, ContinueBody(step=30, key="one"), ME)
+    again = submit.rerun(here.context, run.id, RerunBody(key="two"), ME)
+    with here.context.database.write() as connection:
+        checkpoints.remove_all(connection, run.id)
+    program.end("finished")
+    verbs.delete(here.context, run.id, ME)
+    assert submit.continue_run(here.context, run.id, ContinueBody(step=30, key="one"), ME).id == first.id
+    assert submit.rerun(here.context, run.id, RerunBody(key="two"), ME).id == again.id
+    other = submit.rerun(here.context, again.id, RerunBody(key="three"), ME)
+    assert other.id not in (first.id, again.id)
+
+
+def test_a_checkpoint_is_chosen_by_its_id_where_two_attempts_saved_at_the_same_step(lite: World) -> None:
+    run = lite.submit()
+    first = Program(lite, run)
+    first.say("checkpoint", id="c-first", step=30, path="/c/first", at=lite.now)
+    first.say("checkpoint", id="c-second", step=30, path="/c/second", at=lite.now + 1)
+    for chosen in ("c-first", "c-second"):
+        child = submit.continue_run(lite.context, run.id, ContinueBody(checkpoint=chosen), ME)
+        with lite.context.database.read() as connection:
+            row = phases.of_runs(connection, [child.id])[child.id][0]
+        assert row.restore_from == f"/c/{chosen.removeprefix('c-')}"
+    with pytest.raises(Refused, match="no checkpoint c-third"):
+        submit.continue_run(lite.context, run.id, ContinueBody(checkpoint="c-third"), ME)
+    with pytest.raises(BadRequest, match="either"):
+        submit.continue_run(lite.context, run.id, ContinueBody(checkpoint="c-first", step=30), ME)
 
 
 def test_a_newer_wish_that_was_applied_earlier_is_not_undone_by_an_older_one(lite: World) -> None:

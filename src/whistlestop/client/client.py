@@ -173,8 +173,9 @@ class Client:
     def cancel(self, run: str, *, grace_s: float | None = None, note: str = "") -> api.Done:
         return self._verb(run, "cancel", api.KillBody(grace_s=grace_s, note=note))
 
-    def rerun(self, run: str, *, sets: Sequence[str] = (), note: str = "") -> api.RunView:
-        return self._post(api.RunView, f"/runs/{quoted(run)}/rerun", api.RerunBody(set=list(sets), note=note))
+    def rerun(self, run: str, *, sets: Sequence[str] = (), note: str = "", key: str | None = None) -> api.RunView:
+        body = api.RerunBody(set=list(sets), note=note, key=key or uuid4().hex)
+        return self._post_keyed(api.RunView, f"/runs/{quoted(run)}/rerun", body)
 
     def continue_run(
         self,
@@ -184,9 +185,10 @@ class Client:
         phase: str | None = None,
         sets: Sequence[str] = (),
         note: str = "",
+        key: str | None = None,
     ) -> api.RunView:
-        body = api.ContinueBody(step=step, phase=phase, set=list(sets), note=note)
-        return self._post(api.RunView, f"/runs/{quoted(run)}/continue", body)
+        body = api.ContinueBody(step=step, phase=phase, set=list(sets), note=note, key=key or uuid4().hex)
+        return self._post_keyed(api.RunView, f"/runs/{quoted(run)}/continue", body)
 
     def note(self, run: str, note: str) -> api.RunView:
         return self._send(api.RunView, "PATCH", f"/runs/{quoted(run)}", api.NoteBody(note=note))

@@ -469,11 +469,17 @@ class KillBody(Noted):
 
 class RerunBody(Noted):
     set: list[str] = Field([], max_length=200)
+    key: str | None = Field(
+        None, min_length=1, max_length=100, description="idempotency key: the same key is the same run"
+    )
 
 
 class ContinueBody(RerunBody):
     step: int | None = Field(None, ge=0, le=2**62, description="default: the newest committed checkpoint")
     phase: str | None = Field(None, max_length=200)
+    checkpoint: str | None = Field(
+        None, max_length=200, description="its id, instead of step: two attempts may both have saved at a step"
+    )
 
 
 class NoteBody(Asked):

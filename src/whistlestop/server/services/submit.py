@@ -55,17 +55,23 @@ def submit(context: Context, body: Submit, actor: Actor) -> RunView:
 def rerun(context: Context, reference: str, body: RerunBody, actor: Actor) -> RunView:
     """The same again, from the start, with the same code; or changed by --set."""
     with context.database.read() as connection:
+        if body.key is not None and (known := runs.by_key(connection, body.key)) is not None:
+            return views.run_view(context, connection, known)
         run = runs.resolve(connection, reference)
-    return _create(context, run.spec, body.set, actor, note=body.note, values=_same(run), parent=Parent(run, "rerun"))
+    values = {**_same(run), "key": body.key}
+    return _create(context, run.spec, body.set, actor, note=body.note, values=values, parent=Parent(run, "rerun"))
 
 
 def continue_run(context: Context, reference: str, body: ContinueBody, actor: Actor) -> RunView:
     """A new run that goes on from a committed checkpoint of this one, also if this one was killed or stopped."""
     with context.database.read() as connection:
+        if body.key is not None and (known := runs.by_key(connection, body.key)) is not None:
+            return views.run_view(context, connection, known)
         run = runs.resolve(connection, reference)
         found = _checkpoint(connection, run, body)
     parent = Parent(run, "continue", found.phase, found.step, found.path)
-    return _create(context, run.spec, body.set, actor, note=body.note, values=_same(run), parent=parent)
+    values = {**_same(run), "key": body.key}
+    return _create(context, run.spec, body.set, actor, note=body.note, values=values, parent=parent)
 
 
 def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
@@ -75,6 +81,15 @@ def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
         raise NoCheckpoint(
             f"{where} has no committed checkpoint to continue from", hint=f"start it again: whistle rerun {run.number}"
         )
+    if body.checkpoint is not None:
+        if body.step is not None:
+            raise BadRequest("give either the id of a checkpoint or a step")
+        chosen = next((row for row in rows if row.id == body.checkpoint), None)
+        if chosen is None:
+            raise NoCheckpoint(
+                f"run #{run.number} has no checkpoint {body.checkpoint}", hint="it may have been removed"
+            )
+        return chosen
     if body.step is None:
         good = [row for row in rows if row.healthy]
         if not good:
