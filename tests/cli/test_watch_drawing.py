@@ -5,6 +5,7 @@ import math
 import pytest
 from rich.text import Text
 
+from whistlestop.cli import words
 from whistlestop.cli.watching import braille, monitor
 from whistlestop.cli.watching.braille import Line, draw, short
 from whistlestop.cli.watching.known import Known, Progressed
@@ -99,6 +100,13 @@ def test_the_step_monitor_has_tall_marks_at_epochs_and_short_ones_at_evaluations
     assert bar.plain[24] == "┴"
     assert bar.plain.count("━") == 18
     assert len(bar.plain) == len(above.plain) == 40
+
+
+def test_at_the_end_the_batch_monitor_shows_the_last_epoch_full_and_none_that_never_begins() -> None:
+    assert words.epoch_and_batch(ProgressView(step=3000, total=3000, epoch=3, batch=0, batches=1000)) == (2, 1000)
+    assert words.epoch_and_batch(ProgressView(step=2000, total=3000, epoch=2, batch=0, batches=1000)) == (2, 0)
+    assert words.epoch_and_batch(ProgressView(step=2500, total=2500, epoch=2, batch=500, batches=1000)) == (2, 500)
+    assert words.epoch_and_batch(ProgressView(step=2000, epoch=2, batch=0, batches=1000)) == (2, 0)
 
 
 def test_marks_that_would_fill_the_bar_are_thinned() -> None:

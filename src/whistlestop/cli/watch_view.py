@@ -148,6 +148,6 @@ def _monitors(phase: PhaseView) -> tuple[str, str]:
     steps = f"{words.bar(progress.fraction, 24)} {words.percent(progress.fraction)} " if progress.total else ""
     batches = ""
     if progress.batches and phase.status == "running":
-        share = progress.batch / progress.batches
-        batches = f"E{progress.epoch} {words.bar(share, 10)} {progress.batch:,}/{progress.batches:,}"
+        epoch, batch = words.epoch_and_batch(progress)
+        batches = f"E{epoch} {words.bar(batch / progress.batches, 10)} {batch:,}/{progress.batches:,}"
     return f"{steps}{words.steps(progress)}", batches

@@ -111,6 +111,14 @@ def status(run: "RunView") -> str:
     return "recovering" if run.recovering and run.status not in ENDED else run.status
 
 
+def epoch_and_batch(progress: "ProgressView") -> tuple[int, int]:
+    """Counting goes on behind the last batch, to an epoch that never begins: then it is the last one, and full."""
+    done = progress.total is not None and progress.step >= progress.total and progress.batch == 0
+    if done and progress.epoch and progress.batches:
+        return progress.epoch - 1, progress.batches
+    return progress.epoch, progress.batch
+
+
 def steps(progress: "ProgressView") -> str:
     """120/1,000 steps, epoch 3"""
     if not progress.step and progress.total is None:

@@ -160,7 +160,8 @@ class PhasePane(Pane):
         total = progress.total or 1
         timeline = self.known.timeline.get(phase.name)
         numbers = f"  {words.percent(progress.fraction).strip():>4}  {progress.step:,}/{total:,}"
-        epoch = f"  E{progress.epoch}"
+        at, batch = words.epoch_and_batch(progress)
+        epoch = f"  E{at}"
         long = max(10, min(WIDEST, width - 4 - len(numbers) - len(epoch)))
         above, bar = step_bar(
             progress.step,
@@ -175,9 +176,9 @@ class PhasePane(Pane):
             lines.insert(0, Text("    ") + above)
         if progress.batches:
             wide = max(10, min(30, width - 24))
-            batches = Text.assemble("    ", (f"E{progress.epoch}".ljust(5), "bold"))
-            batches += batch_bar(progress.batch, progress.batches, wide, palette=palette)
-            batches.append(f"  {progress.batch:,}/{progress.batches:,}")
+            batches = Text.assemble("    ", (f"E{at}".ljust(5), "bold"))
+            batches += batch_bar(batch, progress.batches, wide, palette=palette)
+            batches.append(f"  {batch:,}/{progress.batches:,}")
             batches.append(" batches", style=palette.faint)
             legend = self._legend(timeline, long)
             if batches.cell_len + len(legend) <= width:
