@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whistlestop.domain.errors import NotFound, Refused
+from whistlestop.domain.errors import BadRequest, NotFound, Refused
 from whistlestop.engines.base import JobState
 from whistlestop.server.services import consequences, ingest, preview, steering, verbs
 from whistlestop.testing.world import ME, World, world
@@ -170,10 +170,28 @@ def test_a_bulk_request_is_judged_run_by_run_without_being_done(here: World) -> 
     seen = preview.preview(here.context, BulkBody(verb="stop", project="default"))
     assert (seen.total, seen.refused) == (2, 1)
     assert [(item.run, item.ok) for item in seen.items] == [(first.id, True), (second.id, False)]
-    assert seen.items[0].text == "stops phase train"
+    assert (seen.items[0].text, seen.items[0].phase) == ("stops phase train", "train")
     deleted = preview.preview(here.context, BulkBody(verb="delete", runs=[first.id, "nobody"]))
     assert [item.code for item in deleted.items] == ["run_active", "not_found"]
     assert here.run_state(first.id) == "running", "nothing was done"
+
+
+def test_a_bulk_stop_is_about_the_phase_that_was_shown_and_no_later_one(here: World) -> None:
+    run = here.submit("name: two\nphases:\n  - {name: first, command: 'true'}\n  - {name: second, command: 'true'}\n")
+    attempt = Attempt(here, run)
+    (shown,) = preview.preview(here.context, BulkBody(verb="stop", runs=[run.id])).items
+    assert shown.phase == "first"
+    attempt.end("finished")
+    Attempt(here, run)
+    asked = BulkBody(verb="stop", runs=[run.id], phases={run.id: shown.phase})
+    for judged in (preview.preview(here.context, asked).items, verbs.bulk(here.context, asked, ME).items):
+        assert [(item.ok, item.code) for item in judged] == [(False, "phase_ended")]
+    unknown = BulkBody(verb="stop", runs=[run.id], phases={run.id: "third"})
+    assert [item.code for item in verbs.bulk(here.context, unknown, ME).items] == ["not_found"]
+    with pytest.raises(BadRequest, match="only a stop"):
+        verbs.bulk(here.context, BulkBody(verb="kill", runs=[run.id], phases={run.id: "first"}), ME)
+    (plain,) = verbs.bulk(here.context, BulkBody(verb="stop", runs=[run.id]), ME).items
+    assert plain.text.startswith("phase second"), "who names no phase means the one that runs"
 
 
 def test_a_stop_of_a_paused_run_says_that_it_is_paused_and_what_to_do(here: World) -> None:

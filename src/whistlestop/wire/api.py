@@ -489,6 +489,11 @@ class NoteBody(Asked):
 class BulkBody(Noted):
     verb: Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
     runs: list[str] = Field([], max_length=10_000, description="ids, #numbers or names")
+    phases: dict[str, Annotated[str, Field(max_length=200)]] = Field(
+        {},
+        max_length=10_000,
+        description="of a stop, by run id: the phase that is meant; default: the one that runs now",
+    )
     status: list[RunStatus] = Field([], max_length=10)
     project: str | None = Field(None, max_length=200)
     search: str | None = Field(None, max_length=200)

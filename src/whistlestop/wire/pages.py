@@ -96,9 +96,13 @@ class Consequences(Shape):
     at_most_s: float | None = None  # then it is ended without its consent
 
 
+class JudgedItem(BulkItem):
+    phase: str | None = None  # the one that a stop is about: send it along, or a later one may be stopped
+
+
 class Preview(Shape):
     """A bulk request, judged and not done."""
 
-    items: list[BulkItem]  # the first 500
+    items: list[JudgedItem]  # the first 500
     total: int
     refused: int  # of the items

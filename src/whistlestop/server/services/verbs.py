@@ -68,7 +68,9 @@ def delete(context: Context, reference: str, actor: Actor) -> Done:
 def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
     """In slices: a thousand kills cost twenty commits, and nobody else's stop waits for more than one of them."""
     verbs: dict[str, Verb] = {
-        "stop": lambda *given: _stop(*given, body=StopBody(note=body.note)),
+        "stop": lambda context, connection, run, actor, now: _stop(
+            context, connection, run, actor, now, body=StopBody(phase=body.phases.get(run.id), note=body.note)
+        ),
         "pause": lambda *given: _pause(*given, body=PauseBody(note=body.note)),
         "resume": lambda *given: _resume(*given, body=ResumeBody(note=body.note)),
         "kill": lambda *given: _kill(*given, body=KillBody(note=body.note)),
@@ -80,6 +82,7 @@ def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
         raise Refused("no run was named and no filter given", hint="name runs, give a filter, or say --all")
     if body.runs and not wanted.empty:
         raise BadRequest("give either runs or a filter", hint="filter first (GET /runs), then name the ones you mean")
+    check_phases(body)
     references = list(body.runs)
     if not references:
         with context.database.read() as connection:
@@ -89,6 +92,11 @@ def bulk(context: Context, body: BulkBody, actor: Actor) -> BulkDone:
     for start in range(0, len(references), SLICE):
         items += _slice(context, references[start : start + SLICE], actor, verbs[body.verb])
     return BulkDone(items=items)
+
+
+def check_phases(body: BulkBody) -> None:
+    if body.phases and body.verb != "stop":
+        raise BadRequest("only a stop is about a phase", hint="leave `phases` out")
 
 
 def _slice(context: Context, references: Sequence[str], actor: Actor, verb: Verb) -> list[BulkItem]:
@@ -113,7 +121,7 @@ def _try(
         return BulkItem(run=reference, number=0, name=reference, ok=False, code=error.code, text=error.text)
     try:
         changed, text = verb(context, connection, run, actor, context.clock())
-    except Refused as error:
+    except (NotFound, Refused) as error:
         return BulkItem(run=run.id, number=run.number, name=run.name, ok=False, code=error.code, text=error.text)
     if changed:
         touched.append(run)
