@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from whistlestop.channel.journal import JournalReader, JournalWriter
 from whistlestop.channel.layout import Kind
 from whistlestop.domain.errors import DiskFull
-from whistlestop.server.services import cleaning, history, ingest
+from whistlestop.server.services import cleaning, history, ingest, views
 from whistlestop.server.store import events, series, streams
 from whistlestop.testing.world import World, ended, world
 from whistlestop.wire.frames import Data, LogLine, RunnerEvent, pack_record
@@ -61,12 +61,14 @@ POISON = {
     ),
     "a record that is cut": ("metrics-0", b"\xff\xff\x00\x00\x02\x00\x01\x00"),
     "an event of NaN and depth": ("events-0", record(Kind.EVENT, 0, b'{"kind":"message","text":"a\\u0000","x":NaN}')),
+    "an event of a time that no calendar has": ("events-0", record(Kind.EVENT, 0, b'{"kind":"message","at":1e18}')),
     "an event that is no JSON": ("events-0", record(Kind.EVENT, 0, b"{")),
     "a log line that is no line": ("logs", b"\x03\x00\x00\x00\xc1\xc1\xc1"),
     "a runner's word with a NUL": (
         "runner",
         pack_record(RunnerEvent(1.0, "notice", "a\0b", {"x": math.nan, "y": 2**62, "z": [[[[[[[[[[1]]]]]]]]]]})),
     ),
+    "a runner's word before all time": ("runner", pack_record(RunnerEvent(-1e18, "notice", "when?", {}))),
     "a checkpoint without its fields": ("runner", pack_record(RunnerEvent(1.0, "checkpoint", "?", {}))),
     "a stream that does not exist": ("nonsense", b"abc"),
 }
@@ -91,7 +93,9 @@ def test_poison_in_one_stream_does_not_keep_the_end_from_being_told(here: World,
     with here.context.database.read() as connection:
         assert history.log_page(connection, run.id).lines
         history.metrics_view(connection, run.id)
-        assert events.of_run(connection, run.id)
+        told = [views.event_view(row).at for row in events.of_run(connection, run.id)]
+    assert told
+    assert all("1970-01-01T00:00:00.000Z" <= at <= "5138-11-16T09:46:40.000Z" for at in told)
 
 
 def test_an_end_that_makes_no_sense_is_still_an_end(here: World) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.domain.clock import iso
+from whistlestop.domain.clock import clipped, iso
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
 from whistlestop.server.services import cleaning, steered
@@ -227,4 +227,5 @@ def _signal(value: object) -> str | None:
 
 
 def _number(value: object, default: float) -> float:
-    return float(value) if isinstance(value, int | float) else default
+    """A time as a program or a runner has said it."""
+    return clipped(float(value)) if isinstance(value, int | float) else default
