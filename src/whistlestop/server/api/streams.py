@@ -125,7 +125,8 @@ async def _follow_run(
                 continue
             looked, ended = feed.version, feed.ended  # before reading: what is read is at least as new
             text, seen, behind = await _histories(feed, topics, seen)
-            if not behind:
+            # Who is behind, in a flood maybe, hears the present on the way; the last status comes after the last words.
+            if feed.version > shown and not (behind and feed.ended):
                 text += feed.fresh_states(topics, seen, shown)
                 shown = feed.version
             if text:
