@@ -64,6 +64,13 @@ def test_a_restart_in_mid_stream_loses_and_doubles_nothing(canned: Canned, trans
     assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "2", "2"]
 
 
+def test_an_id_alone_is_where_it_goes_on(canned: Canned, transport: Transport) -> None:
+    canned.says(200, ": hello\n\nid: 7\n\nid: 8\n", "text/event-stream")
+    canned.says(200, sse(8, end=True), "text/event-stream")
+    assert read(transport, Time()) == [8]
+    assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "7"]
+
+
 def test_it_is_told_when_the_connection_stands_and_when_it_is_lost(canned: Canned, transport: Transport) -> None:
     canned.says(200, sse(1), "text/event-stream")
     canned.says(503, "starting", "text/plain")

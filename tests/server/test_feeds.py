@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from whistlestop.client import Client
-from whistlestop.server.api import streams
+from whistlestop.server.api import pages, streams
 from whistlestop.server.services import feeds as feeds_module
 from whistlestop.server.services import history, ingest, verbs
 from whistlestop.server.services.feeds import Feeds
@@ -381,6 +381,21 @@ def test_a_look_costs_a_few_queries_however_many_attempts_there_were(here: World
         assert history.fresh_points(connection, run.id, measured[-1].cursor) == ([], False)
     assert len(whole.lines) == 155
     assert len(asked) <= 8
+
+
+def test_a_list_whose_first_look_fails_is_told_no_place_to_go_on_from(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: sa.Connection) -> int:
+        raise OSError("the disk does not answer")
+
+    monkeypatch.setattr(events, "newest", fail)
+
+    async def follow() -> bytes:
+        told = pages._follow(here.context, Feeds(here.context), lambda: True, None)
+        return b"".join([text async for text in told])
+
+    assert b"id:" not in asyncio.run(follow())
 
 
 def test_a_deletion_between_two_changes_is_not_lost_to_a_list(here: World, monkeypatch: pytest.MonkeyPatch) -> None:

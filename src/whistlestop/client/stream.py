@@ -13,6 +13,7 @@ from whistlestop.domain.errors import ServerUnreachable
 
 QUIET = 60.0  # seconds without a byte, comments included, until the connection is taken for dead
 FIRST_WAIT, LONGEST_WAIT = 0.1, 3.0
+ID_ALONE = ""  # the kind of a message that only says where to go on from; nobody is handed one
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def follow(
                 if message.kind == "end":
                     return
                 last_id = message.id or last_id  # before it is handed out: it counts as read
-                yield message
+                if message.kind != ID_ALONE:
+                    yield message
         except ServerUnreachable as unreachable:
             lost_at = clock() if lost_at is None else lost_at
             if clock() - lost_at >= give_up_after:
@@ -97,13 +99,15 @@ def _once(transport: Transport, path: str, query: Query | None, last_id: str | N
 
 def parse(lines: Iterable[str]) -> Iterator[Message | None]:
     """The event-stream format. A message that was cut off before its blank line is not one."""
-    kind, message_id = "message", None
+    kind, message_id, told = "message", None, None
     data: list[str] = []
     for line in lines:
         if not line:
             if data:
                 yield Message(kind, message_id, json.loads("\n".join(data)))
-            kind, data = "message", []
+            elif message_id != told:
+                yield Message(ID_ALONE, message_id, None)
+            kind, data, told = "message", [], message_id
             continue
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")

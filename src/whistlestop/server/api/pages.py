@@ -72,6 +72,8 @@ async def _follow(context: Context, feeds: Feeds, good: Callable[[], bool], seen
             if not news:
                 yield STILL_HERE
                 continue
+            if feed.over and feed.newest < 0:  # its first look has failed, or the server leaves: there is no "here" yet
+                return
             if seen is None:  # from here on, also for one that is cut off before the first message
                 seen = feed.newest
                 yield f"id: {seen}\n\n".encode()
