@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, Response
 
-from whistlestop.domain.errors import NotFound, Refused
+from whistlestop.domain.errors import Busy, NotFound
 from whistlestop.server.api.readings import LEFT, SEARCHES, Reads
 from whistlestop.server.services import answers as module
 from whistlestop.server.services.answers import MOST_WAITING, THREADS, Answers
@@ -88,7 +88,7 @@ def test_nothing_is_begun_for_who_has_left_and_too_many_are_told_at_once() -> No
             await asyncio.sleep(0.001)
         waiting = [asyncio.create_task(answers.once(make)) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="busy"):
+        with pytest.raises(Busy, match="busy"):
             await answers.once(make)
         for each in waiting:
             each.cancel()
@@ -135,7 +135,11 @@ def test_a_refusal_is_told_and_not_kept() -> None:
 
 
 async def call(app: FastAPI, path: str, gone: asyncio.Event) -> int:
-    """What a server does with a request; `gone`: the one who asked closes the connection."""
+    return int((await answer(app, path, gone))["status"])
+
+
+async def answer(app: FastAPI, path: str, gone: asyncio.Event) -> Any:
+    """What a server does with a request, and how its answer begins; `gone`: who asked closes the connection."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
@@ -150,7 +154,23 @@ async def call(app: FastAPI, path: str, gone: asyncio.Event) -> int:
 
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "headers": []}
     await app({**scope, "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}, receive, send)
-    return int(sent[0]["status"])
+    return sent[0]
+
+
+def test_who_finds_the_server_busy_is_told_when_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 0)
+    app = FastAPI()
+
+    @app.get("/search")
+    async def search(reads: Reads) -> Response:
+        return await reads.once(lambda: b"")
+
+    async def ask() -> Any:
+        return await answer(app, "/search", asyncio.Event())
+
+    told = asyncio.run(ask())
+    assert told["status"] == 503, "what clients take as: not now"
+    assert dict(told["headers"])[b"retry-after"] == b"2"
 
 
 def test_while_everybody_searches_others_find_a_thread_and_who_leaves_is_not_searched_for() -> None:

@@ -18,7 +18,9 @@ WhistleError
 ├── TooLarge              too_large            413
 ├── StaleAttempt          stale_attempt        409   fenced off: a newer attempt owns the phase
 ├── IllegalTransition     illegal_transition   500   a bug of ours
+├── Busy                  busy                 503   ask again in a moment
 ├── EngineUnreachable     engine_unreachable   503
+├── DiskFull              disk_full            507
 └── ServerUnreachable     server_unreachable   503   the client could not reach the server
 """
 
@@ -149,6 +151,12 @@ class IllegalTransition(WhistleError):
     """A state change that is not in the table."""
 
     code = "illegal_transition"
+
+
+class Busy(WhistleError):
+    """The server has too much to do right now; ask again in a moment."""
+
+    code, http = "busy", 503
 
 
 class EngineUnreachable(WhistleError):

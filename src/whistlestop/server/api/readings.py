@@ -8,10 +8,13 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
+from whistlestop.domain.errors import Busy
+from whistlestop.server.api.problems import problem_response
 from whistlestop.server.services.answers import Answers
 
 SEARCHES = 4  # logs, points, checks and sparklines at once
 LEFT = 499  # nobody sees it but the log
+AGAIN = 2  # seconds after which one who found the server busy may ask again
 
 
 class Readings:
@@ -43,6 +46,10 @@ class Asked:
             if told.done():
                 return Response(told.result(), media_type="application/json")
             return Response(status_code=LEFT)
+        except Busy as busy:
+            response = problem_response(busy)
+            response.headers["Retry-After"] = str(AGAIN)
+            return response
         finally:
             left.cancel()
             told.cancel()

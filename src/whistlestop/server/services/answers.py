@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio import to_thread
 
-from whistlestop.domain.errors import Refused
+from whistlestop.domain.errors import Busy
 
 THREADS = 2  # at once; the rest of the server has the others
 MOST_WAITING = 200  # readings that have not begun: who comes after that is told at once instead of much later
@@ -61,7 +61,7 @@ class Answers:
 
     def _begin(self, key: Hashable, make: Callable[[], bytes], now: float) -> Reading:
         if self._waiting >= MOST_WAITING:
-            raise Refused("the server is busy with other people's charts and searches", hint="ask again in a moment")
+            raise Busy("the server is busy with other people's charts and searches", hint="ask again in a moment")
         if key in self._known:
             self._forget(key, self._known[key])
         reading = Reading(now, 0.0)
