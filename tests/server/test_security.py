@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from whistlestop.client import Client
-from whistlestop.domain.errors import Forbidden, Refused, Unauthenticated
+from whistlestop.domain.errors import Forbidden, Refused, Unauthenticated, WhistleError
 from whistlestop.testing.server import ServerProcess
 
 SPEC = {"spec": "name: x\ncommand: 'true'\nkind: task\n"}
@@ -112,6 +112,15 @@ def test_roles_decide_who_may_do_what(server: ServerProcess, client: Client) -> 
         client.revoke_token(tokens["viewer"].id)
         with pytest.raises(Unauthenticated):
             viewer.runs()
+        kept = server.data / "token"
+        kept.rename(server.data / "aside")
+        kept.mkdir()  # a disk that does not let the file be read
+        with pytest.raises(WhistleError, match=r"a-member is revoked, but the file .* can't be read"):
+            client.revoke_token("a-member")
+        kept.rmdir()
+        (server.data / "aside").rename(kept)
+        with pytest.raises(Unauthenticated):
+            member.runs()
     own = next(token for token in client.tokens() if token.name == "local")
     with pytest.raises(Refused, match="you are using"):
         client.revoke_token(own.id)

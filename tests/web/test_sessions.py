@@ -112,9 +112,14 @@ def test_a_link_signs_in_once(web_server: ServerProcess, visitor: httpx2.Client)
         assert (answer.status_code, answer.json()["hint"]) == (401, "whistle open prints a new one")
 
 
-def test_a_session_makes_no_links_for_others(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+def test_a_session_makes_no_successor_neither_a_link_nor_a_token(
+    web_server: ServerProcess, visitor: httpx2.Client
+) -> None:
     csrf = sign_in(visitor, token=web_server.token)
-    assert visitor.post("/api/v1/links", headers={"X-Whistle-CSRF": csrf}).status_code == 403
+    for path, body in (("links", None), ("tokens", {"name": "successor", "role": "admin"})):
+        answer = visitor.post(f"/api/v1/{path}", json=body, headers={"X-Whistle-CSRF": csrf})
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
+    assert "successor" not in {token.name for token in web_server.client().tokens()}
     assert visitor.post("/api/v1/links").status_code == 403
 
 

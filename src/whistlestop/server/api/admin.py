@@ -85,7 +85,10 @@ def list_tokens(context: Ctx, _actor: Admin) -> list[api.TokenView]:
 
 
 @router.post("/tokens", status_code=201)
-def create_token(body: api.TokenBody, context: Ctx, request: Request, _actor: Admin) -> api.TokenView:
+def create_token(body: api.TokenBody, context: Ctx, request: Request, entered: Entered, _actor: Admin) -> api.TokenView:
+    """Only by token, as a link: it would outlive the session, and a sign-out would not end it."""
+    if entered.session is not None:
+        raise Forbidden("a token is made with a token, not by a session", hint="whistle token create")
     view = accounts.create_token(context, body.name, body.role)
     request.app.state.doorkeeper.reload()
     return view
@@ -95,9 +98,10 @@ def create_token(body: api.TokenBody, context: Ctx, request: Request, _actor: Ad
 def revoke_token(
     token_id: Annotated[str, Path(max_length=200)], context: Ctx, request: Request, actor: Admin
 ) -> api.TokenView:
-    view = accounts.revoke_token(context, token_id, actor)
-    request.app.state.doorkeeper.reload()
-    return view
+    try:
+        return accounts.revoke_token(context, token_id, actor)
+    finally:
+        request.app.state.doorkeeper.reload()  # also where the token's file can't be removed: its row is gone
 
 
 @router.post("/links", status_code=201)

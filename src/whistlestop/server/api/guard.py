@@ -7,6 +7,7 @@ not ours (DNS rebinding gives a foreign page our address, but not our name). Add
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
+from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whistlestop.domain.errors import BadRequest, Forbidden, TooLarge, WhistleError
@@ -15,6 +16,7 @@ from whistlestop.server.services.sessions import Entrance
 
 MOST_BODY = 4 * 2**20  # bytes; bundles have a limit of their own
 MOST_STRANGE = 4096  # bytes from somebody who is not signed in yet
+ENTRANCE = "whistlestop.entrance"  # in the scope of a request to the API: who was let in
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -58,7 +60,7 @@ class Guard:
             return None
         try:
             if scope["path"].startswith(self._api):
-                self._admit(scope["method"], headers)
+                scope[ENTRANCE] = self._admit(scope["method"], headers)
         except WhistleError as error:
             return error
         length = headers.get("content-length", "")
@@ -79,7 +81,7 @@ def _capped(receive: Receive, most: int) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > most:
-            raise _too_large(most)
+            raise HTTPException(413, _too_large(most).text)  # FastAPI takes any other error for a body that is no JSON
         return message
 
     return counted

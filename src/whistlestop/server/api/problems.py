@@ -7,10 +7,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from whistlestop.domain.errors import BadRequest, NotFound, WhistleError
+from whistlestop.domain.errors import BadRequest, NotFound, TooLarge, WhistleError
+from whistlestop.domain.errors import Problem as Mistake
 from whistlestop.wire.api import Problem, ProblemItem
 
 log = logging.getLogger(__name__)
+PLAIN: dict[int, type[WhistleError]] = {404: NotFound, 413: TooLarge}  # what the framework raises with no class of ours
 
 
 def problem_response(error: WhistleError, status: int | None = None) -> JSONResponse:
@@ -36,21 +38,13 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        items = [
-            ProblemItem(path=".".join(str(part) for part in item["loc"]), text=str(item["msg"]))
-            for item in error.errors()[:50]
-        ]
+        items = [Mistake(".".join(str(part) for part in item["loc"]), str(item["msg"])) for item in error.errors()[:50]]
         said = "; ".join(f"{item.path}: {item.text}" for item in items[:3])
-        response = BadRequest(f"the request has mistakes: {said}")
-        body = problem_response(response, 422)
-        full = Problem(
-            title="The request makes no sense.", status=422, code="bad_request", detail=response.text, problems=items
-        )
-        return JSONResponse(full.model_dump(), body.status_code, media_type="application/problem+json")
+        return problem_response(BadRequest(f"the request has mistakes: {said}", problems=items), 422)
 
     @app.exception_handler(HTTPException)
     async def plain(_request: Request, error: HTTPException) -> JSONResponse:
-        kind = NotFound if error.status_code == 404 else BadRequest
+        kind = PLAIN.get(error.status_code, BadRequest)
         response = problem_response(kind(str(error.detail)), error.status_code)
         response.headers.update(error.headers or {})
         return response

@@ -5,7 +5,7 @@ import secrets
 import threading
 
 from whistlestop.domain.clock import iso
-from whistlestop.domain.errors import Forbidden, NotFound, Refused, Unauthenticated
+from whistlestop.domain.errors import Forbidden, NotFound, Refused, Unauthenticated, WhistleError
 from whistlestop.domain.ids import new_id
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.vault import read_or_create
@@ -105,8 +105,14 @@ def revoke_token(context: Context, reference: str, actor: Actor) -> TokenView:
         admin.remove_token(connection, found.id)
         known = {row.hash for row in admin.all_tokens(connection)}
     kept = context.settings.token_file
-    if kept.exists() and fingerprint(kept.read_text().strip()) not in known:
-        kept.unlink()  # or the next start would let it in again; it makes a new one instead
+    try:
+        if kept.exists() and fingerprint(kept.read_text().strip()) not in known:
+            kept.unlink()  # or the next start would let it in again; it makes a new one instead
+    except OSError as error:
+        raise WhistleError(
+            f"the token {found.name} is revoked, but the file {kept} can't be read or removed: {error.strerror}",
+            hint="remove it by hand: the next start lets in the token that it holds",
+        ) from error
     return found
 
 
