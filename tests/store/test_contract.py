@@ -1,6 +1,7 @@
 """What the store promises, on every database alike."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from whistlestop.domain.errors import Ambiguous, NotFound, Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store import admin, checkpoints, events, logs, metrics, phases, runs, streams
+from whistlestop.server.store import admin, checkpoints, durations, events, logs, metrics, phases, runs, streams
 from whistlestop.server.store.database import Database
 from whistlestop.server.store.runs import Filter
 from whistlestop.server.store.schema import metadata
@@ -239,6 +240,43 @@ def test_deleting_a_run_takes_everything_with_it_but_its_number(database: Databa
     assert new_run(database) != run_id
     with database.read() as connection:
         assert runs.listing(connection, Filter())[0].number == 2
+
+
+def test_deletions_and_how_long_stops_took_are_found_by_an_index(database: Database) -> None:
+    run_id = new_run(database)
+    with database.write() as connection:
+        for number in range(200):
+            events.add(
+                connection, run_id if number % 50 else f"r{number}", "x" if number % 50 else "deleted", "", at=1.0
+            )
+    with database.read() as connection:
+        assert [row.run_id for row in runs.deleted_since(connection, 1)] == ["r50", "r100", "r150"]
+        if not database.is_sqlite:
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # a table this small is read as a whole
+        for ask, index in (
+            (lambda: runs.deleted_since(connection, 1), "ix_events_deleted"),
+            (lambda: durations.stops(connection), "ix_attempts_reason_ended_at"),
+            (lambda: durations.pauses(connection), "ix_attempts_reason_ended_at"),
+            (lambda: durations.kills(connection), "ix_attempts_reason_ended_at"),
+        ):
+            plan = planned(connection, database, ask)
+            assert index in plan, plan
+            assert "TEMP B-TREE" not in plan, "the newest ones first, with nothing to sort"
+
+
+def planned(connection: sa.Connection, database: Database, ask: Callable[[], object]) -> str:
+    """How the database goes about the one statement of `ask`."""
+    asked: list[Any] = []
+
+    def note(*words: Any) -> None:
+        asked.append(words[2:4])
+
+    sa.event.listen(connection, "before_cursor_execute", note)
+    ask()
+    sa.event.remove(connection, "before_cursor_execute", note)
+    [(statement, parameters)] = asked
+    word = "EXPLAIN QUERY PLAN" if database.is_sqlite else "EXPLAIN"
+    return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(f"{word} {statement}", parameters))
 
 
 def test_search_looks_into_names_and_notes_and_takes_wildcards_as_they_are(database: Database) -> None:

@@ -149,7 +149,8 @@ def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequ
 
 def deleted_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequence[sa.Row[*tuple[Any, ...]]]:
     """What a list has to take out: a deleted run has no row that could have changed."""
-    query = sa.select(events.c.seq, events.c.run_id).where(events.c.seq > seq, events.c.kind == "deleted")
+    deleted = events.c.kind == sa.literal_column("'deleted'")  # as the index has it: a parameter could be any kind
+    query = sa.select(events.c.seq, events.c.run_id).where(events.c.seq > seq, deleted)
     return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
 
 

@@ -186,6 +186,7 @@ attempts = sa.Table(
     sa.Index("ix_attempts_phase_id", "phase_id"),
     sa.Index("ix_attempts_token_hash", "token_hash"),
     sa.Index("ix_attempts_forgotten", "forgotten"),
+    sa.Index("ix_attempts_reason_ended_at", "reason", "ended_at"),  # how long stops took, the newest ones
 )
 # Two live attempts of one phase never coexist: the database itself refuses the second.
 sa.Index(
@@ -221,6 +222,14 @@ events = sa.Table(
     sa.Index("ix_events_run_id_seq", "run_id", "seq"),
     sa.Index("ix_events_run_id_kind_attempt_seq", "run_id", "kind", "attempt", "seq"),  # marks of a timeline
     sqlite_autoincrement=True,  # a number is never given twice, also after a delete
+)
+# Of these few alone, so that no other event costs anything.
+sa.Index(
+    "ix_events_deleted",
+    events.c.seq,
+    events.c.run_id,
+    sqlite_where=events.c.kind == "deleted",
+    postgresql_where=events.c.kind == "deleted",
 )
 
 log_chunks = sa.Table(
