@@ -19,7 +19,7 @@ from whistlestop.domain.errors import DiskFull
 from whistlestop.server.services import cleaning, history, ingest, views
 from whistlestop.server.store import events, series, streams
 from whistlestop.testing.world import World, ended, world
-from whistlestop.wire.frames import Data, LogLine, RunnerEvent, pack_record
+from whistlestop.wire.frames import Data, LogLine, Progress, RunnerEvent, pack_record
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -107,6 +107,28 @@ def test_an_end_that_makes_no_sense_is_still_an_end(here: World) -> None:
     )
     ingest.store(here.context, attempt, [Data("runner", 0, mad)])
     assert here.attempt(run.id).state == "lost"
+
+
+def test_an_end_that_meets_a_full_disk_keeps_the_newest_progress_for_the_next_try(here: World) -> None:
+    run = here.submit()
+    here.settle()
+    attempt = here.attempt(run.id)
+    here.context.hub.progress[attempt.id] = Progress(1.0, "training", 90, 100, 3, 7, 25)
+    said = [Data("runner", 0, ended("stopped", last_step=90))]
+    engine = here.context.database._engine
+
+    def full(connection: sa.Connection) -> None:
+        raise sa.exc.OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
+
+    sa.event.listen(engine, "commit", full)
+    with pytest.raises(DiskFull):
+        ingest.store(here.context, attempt, said)
+    sa.event.remove(engine, "commit", full)
+    assert attempt.id in here.context.hub.progress, "who looks before the commit is shown no older one"
+    ingest.store(here.context, attempt, said)
+    assert attempt.id not in here.context.hub.progress
+    kept = here.attempt(run.id).progress
+    assert [kept[name] for name in ("step", "epoch", "batch", "batches")] == [90, 3, 7, 25]
 
 
 def test_frames_that_overlap_repeat_or_leave_a_gap_are_stored_once(tmp_path: Path) -> None:

@@ -365,7 +365,7 @@ class Passes:
         with self._context.database.write() as connection:
             attempt = phases.attempt(connection, attempt_id)
             if attempt is None or not runner_events.end(
-                self._context, connection, attempt, reason, text, at=now if charged else attempt.started_at
+                connection, attempt, reason, text, at=now if charged else attempt.started_at
             ):
                 return
             phase = phases.get(connection, attempt.phase_id)
@@ -380,4 +380,5 @@ class Passes:
                 attempt=attempt.number,
                 data={"reason": reason.value},
             )
+        self._context.hub.over(attempt_id)
         self._context.hub.changed(attempt.run_id)

@@ -14,6 +14,7 @@ from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import changes, cleaning, points, runner_events
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.runner_events import Decides
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, logs, phases, runs, streams
 from whistlestop.wire.frames import Data, LogLine, Order, Progress, decode_line, pack_record, split_records
@@ -117,28 +118,30 @@ def _joined(batch: Sequence[Data]) -> list[Data]:
     ]
 
 
-def _store_all(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], bool]:
+def _store_all(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], Decides]:
     safe: dict[str, int] = {}
-    decides = False
+    decides = Decides.NOTHING
     with context.database.write(durable=any(frame.stream == RUNNER for frame in batch)) as connection:
         for frame in batch:
             safe[frame.stream], decided = _store_one(context, connection, attempt, frame)
-            decides = decides or decided
+            decides = max(decides, decided)
+    if decides is Decides.OVER:
+        context.hub.over(attempt.id)
     return safe, decides
 
 
-def _store_apart(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], bool]:
+def _store_apart(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], Decides]:
     safe: dict[str, int] = {}
-    decides = False
+    decides = Decides.NOTHING
     for frame in batch:
         try:
             part, decided = _store_all(context, attempt, [frame])
         except Exception as error:
             if passes(error):
                 raise
-            part, decided = {frame.stream: _set_aside(context, attempt, frame, error)}, False
+            part, decided = {frame.stream: _set_aside(context, attempt, frame, error)}, Decides.NOTHING
         safe |= part
-        decides = decides or decided
+        decides = max(decides, decided)
     return safe, decides
 
 
@@ -161,12 +164,12 @@ def _set_aside(context: Context, attempt: Row, frame: Data, error: Exception) ->
     return max(here, end)
 
 
-def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame: Data) -> tuple[int, bool]:
-    decides = False
+def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame: Data) -> tuple[int, Decides]:
+    decides = Decides.NOTHING
     here, records = streams.position(connection, attempt.id, frame.stream)
     fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
     if not fresh:
-        return here, False  # a gap, or nothing new
+        return here, Decides.NOTHING  # a gap, or nothing new
     if frame.stream == "logs":
         taken, count = _logs(connection, attempt.id, records, fresh)
     elif frame.stream.startswith("metrics-"):

@@ -1,6 +1,7 @@
 """What a runner's own words change: stages, checkpoints, the ladder, and the one proof of an attempt's end."""
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from signal import Signals
 from typing import Any
 
@@ -23,10 +24,17 @@ STAGES = {
 }
 
 
-def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Sequence[bytes]) -> bool:
-    """True: the scheduler has something to decide."""
+class Decides(IntEnum):
+    """What is to be done once the words are committed. More than one of them: the highest."""
+
+    NOTHING = 0
+    SCHEDULER = 1  # it has something to decide
+    OVER = 2  # so it has, and the attempt has ended
+
+
+def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Sequence[bytes]) -> Decides:
     phase = phases.get(connection, attempt.phase_id)
-    decides = False
+    decides = Decides.NOTHING
     for body in bodies:
         said = _clean(decode_event(body))
         _record(connection, attempt, phase, said)
@@ -40,7 +48,7 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
                     resumed_from=said.data.get("restored_step"),
                     seen_at=said.at,
                 )
-                decides = True
+                decides = max(decides, Decides.SCHEDULER)
             case "preparing" | "attached" | "training":
                 phases.update_attempt(connection, attempt.id, stage=STAGES[said.kind], seen_at=said.at)
             case "rung":
@@ -53,7 +61,7 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
                 phases.update_attempt(connection, attempt.id, dropped=int(said.data.get("lines", 0)))
             case "ended":
                 _ended(context, connection, attempt, phase, said)
-                decides = True
+                decides = Decides.OVER
     return decides
 
 
@@ -85,7 +93,6 @@ def from_program(context: Context, connection: sa.Connection, attempt: Row, said
 
 
 def end(
-    context: Context,
     connection: sa.Connection,
     attempt: Row,
     reason: EndReason,
@@ -94,13 +101,14 @@ def end(
     at: float,
     **values: Any,
 ) -> bool:
-    """The attempt is over: the first end counts, its slots are free, its meter stops."""
-    done = phases.end_attempt(
+    """The attempt is over: the first end counts, its slots are free, its meter stops.
+
+    Who calls this tells the hub after the commit: until then the newest progress in memory is what is shown, and what is
+    written if the commit fails and is tried again.
+    """
+    return phases.end_attempt(
         connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
     )
-    if done:
-        context.hub.over(attempt.id)
-    return done
 
 
 def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
@@ -112,7 +120,6 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         kept = {name: getattr(newest, name) for name in newest.__struct_fields__}
     last = data.get("last_step") if isinstance(data.get("last_step"), int) else None
     done = end(
-        context,
         connection,
         attempt,
         reason,
