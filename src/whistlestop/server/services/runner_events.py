@@ -103,8 +103,8 @@ def end(
 ) -> bool:
     """The attempt is over: the first end counts, its slots are free, its meter stops.
 
-    Who calls this tells the hub after the commit: until then the newest progress in memory is what is shown, and what is
-    written if the commit fails and is tried again.
+    Who calls this tells the hub after the commit: until then the newest progress in memory is what is shown, and
+    what is written if the commit fails and is tried again.
     """
     return phases.end_attempt(
         connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
