@@ -16,9 +16,9 @@ import pytest
 import sqlalchemy as sa
 
 from whistlestop.client import Client
-from whistlestop.server.api import pages, streams
+from whistlestop.server.api import pages
 from whistlestop.server.services import feeds as feeds_module
-from whistlestop.server.services import history, ingest, verbs
+from whistlestop.server.services import history, verbs
 from whistlestop.server.services.feeds import Feeds
 from whistlestop.server.services.rows_feed import TOPIC, RowsFeed
 from whistlestop.server.services.run_feed import ANSWERS, RunFeed
@@ -28,9 +28,8 @@ from whistlestop.server.store.schema import attempts
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, world
-from whistlestop.testing.world import ended as done
 from whistlestop.wire.api import KillBody
-from whistlestop.wire.frames import Data, LogLine, pack_record
+from whistlestop.wire.frames import LogLine, pack_record
 
 PAGE = "run,events,progress,series"  # what a run page follows
 
@@ -293,36 +292,6 @@ def test_the_history_of_a_run_comes_in_pages_and_few_of_them_are_kept(
     steps = [[point[0] for point in page["series"][0]["points"]] for page in measured]
     assert max(map(len, steps)) <= 100
     assert [step for page in steps for step in page] == list(range(1, 951))
-
-
-def kinds(text: bytes) -> list[str]:
-    return [line.removeprefix("event: ") for line in text.decode().splitlines() if line.startswith("event: ")]
-
-
-def test_who_is_behind_in_logs_hears_the_status_on_the_way_and_the_end_after_the_last_line(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("whistlestop.server.services.run_feed.LINES", 10)
-    run = here.submit()
-    here.settle()
-    grow(here, run.id, 3, lines=200)
-    topics = frozenset({"run", "logs", "progress", "series"})
-
-    async def follow() -> list[str]:
-        told: list[str] = []
-        ended = False
-        async for text in streams._follow_run(here.context, Feeds(here.context), lambda: True, run.id, topics, Seen()):
-            told += kinds(text)
-            if told.count("log") >= 50 and not ended:
-                ended = True
-                ingest.store(here.context, here.attempt(run.id), [Data("runner", 0, done())])
-                here.settle()
-        return told
-
-    told = asyncio.run(follow())
-    assert {"run", "progress", "series"} <= set(told[:30]), "while there are lines to catch up with"
-    assert told.count("log") == 200
-    assert told[-2:] == ["run", "end"], "the last status comes after the last words"
 
 
 def test_who_joins_for_the_series_is_told_them_though_the_run_stands_still(here: World) -> None:

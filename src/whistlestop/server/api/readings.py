@@ -3,8 +3,10 @@ finds one. Charts have two, searches and the rest a few others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+import anyio
+from anyio import to_thread
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
@@ -12,9 +14,12 @@ from whistlestop.domain.errors import Busy
 from whistlestop.server.api.problems import problem_response
 from whistlestop.server.services.answers import Answers
 
-SEARCHES = 4  # logs, points, checks and sparklines at once
+SEARCHES = 4  # logs, events, points, checks and sparklines at once
+FILES = 2  # pieces of them at once
 LEFT = 499  # nobody sees it but the log
 AGAIN = 2  # seconds after which one who found the server busy may ask again
+
+T = TypeVar("T")
 
 
 class Readings:
@@ -23,6 +28,7 @@ class Readings:
     def __init__(self) -> None:
         self.charts = Answers()
         self.others = Answers(SEARCHES)
+        self.files = anyio.CapacityLimiter(FILES)
 
 
 class Asked:
@@ -37,6 +43,10 @@ class Asked:
     async def once(self, make: Callable[[], bytes]) -> Response:
         """`make` encodes, too: a large answer would hold up the loop."""
         return await self._response(self._readings.others.once(make))
+
+    async def piece(self, make: Callable[[], T]) -> T:
+        """Of a file. Who has begun one waits for his turn: he could not be told to come back."""
+        return await to_thread.run_sync(make, limiter=self._readings.files)
 
     async def _response(self, answer: Awaitable[bytes]) -> Response:
         told = asyncio.ensure_future(answer)

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from whistlestop.domain.errors import BadRequest, NotFound
 from whistlestop.domain.states import RunState
@@ -17,6 +17,7 @@ router = APIRouter(tags=["runs"])
 
 Run = Annotated[str, Path(max_length=200, description="id, #number or unique name")]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+EVENTS = TypeAdapter(list[api.EventView])
 MOST_POINTS = 200_000  # in one answer: some ten megabytes
 Sort = Literal[
     "created", "-created", "priority", "-priority", "name", "-name", "status", "-status",
@@ -139,10 +140,11 @@ def bulk(body: api.BulkBody, context: Ctx, actor: Member) -> api.BulkDone:
     return verbs.bulk(context, body, actor)
 
 
-@router.get("/runs/{run}/events")
-def list_events(
+@router.get("/runs/{run}/events", response_model=list[api.EventView])
+async def list_events(
     run: Run,
     context: Ctx,
+    reads: Reads,
     _actor: Viewer,
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
     limit: Annotated[int, Query(ge=1, le=5000)] = 500,
@@ -152,27 +154,38 @@ def list_events(
     search: Annotated[str | None, Query(max_length=200, description="plain text, any case")] = None,
     kind: Annotated[list[str], Query(max_length=50, description="only these")] = [],  # noqa: B006
     without: Annotated[list[str], Query(max_length=50, description="all but these kinds")] = [],  # noqa: B006
-) -> list[api.EventView]:
+) -> Response:
     """Always in their order; with `newest` or `before` the last `limit` of them."""
-    with context.database.read() as connection:
-        row = runs.resolve(connection, run)
-        if newest or before is not None:
-            found = events.newest_of_run(
-                connection,
-                row.id,
-                before=before,
-                after=after,
-                limit=limit,
-                scope=scope,
-                search=search,
-                kinds=kind,
-                without=without,
-            )
-        else:
-            found = events.of_run(
-                connection, row.id, after=after, limit=limit, scope=scope, search=search, kinds=kind, without=without
-            )
-        return [views.event_view(event) for event in found]
+
+    def make() -> bytes:
+        with context.database.read() as connection:
+            row = runs.resolve(connection, run)
+            if newest or before is not None:
+                found = events.newest_of_run(
+                    connection,
+                    row.id,
+                    before=before,
+                    after=after,
+                    limit=limit,
+                    scope=scope,
+                    search=search,
+                    kinds=kind,
+                    without=without,
+                )
+            else:
+                found = events.of_run(
+                    connection,
+                    row.id,
+                    after=after,
+                    limit=limit,
+                    scope=scope,
+                    search=search,
+                    kinds=kind,
+                    without=without,
+                )
+            return EVENTS.dump_json([views.event_view(event) for event in found])
+
+    return await reads.once(make)
 
 
 @router.get("/runs/{run}/logs", response_model=api.LogPage)

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
+import anyio
+from anyio import to_thread
 
 from whistlestop.domain.errors import NotFound
 from whistlestop.server.services.context import Context
@@ -18,8 +19,18 @@ log = logging.getLogger(__name__)
 PACE = 0.1  # seconds between two looks at least: a page can't show more, and a busy run has more
 CROWD = 20  # clients; with more the looks become fewer, so that a run's messages a second stay as many
 SLOWEST = 1.0  # seconds
+LOOKS = 4  # at once, of all feeds
+PAGES = 4  # at once, of all clients that read the store by themselves
 
 F = TypeVar("F", bound="Feed")
+T = TypeVar("T")
+
+
+class Threads:
+    """Those of all feeds: however many are behind, a stop or a kill finds one of the others, and so do the looks."""
+
+    def __init__(self) -> None:
+        self.looks, self.pages = anyio.CapacityLimiter(LOOKS), anyio.CapacityLimiter(PAGES)
 
 
 class Feed:
@@ -34,6 +45,7 @@ class Feed:
         self.wanted: Counter[str] = Counter()
         self.clients = 0
         self._turn = asyncio.Event()
+        self._threads: Threads
         self._reader: asyncio.Task[None] | None = None
         self._waiter: Waiter | None = None
 
@@ -63,7 +75,12 @@ class Feed:
             return False
         return True
 
-    def start(self) -> None:
+    async def page(self, read: Callable[[Any], T], seen: Any) -> T:
+        """A client's own reading."""
+        return await to_thread.run_sync(read, seen, limiter=self._threads.pages)
+
+    def start(self, threads: Threads) -> None:
+        self._threads = threads
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     def wake(self) -> None:
@@ -83,7 +100,7 @@ class Feed:
                 self._waiter = waiter
                 while not hub.closed:
                     began = loop.time()
-                    if self.take(await run_in_threadpool(self.look)):
+                    if self.take(await to_thread.run_sync(self.look, limiter=self._threads.looks)):
                         self.version += 1
                         self._next_turn()
                     if self.ended:
@@ -114,6 +131,7 @@ class Feeds:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._threads = Threads()
         self._open: dict[str, Feed] = {}
 
     @contextlib.asynccontextmanager
@@ -121,7 +139,7 @@ class Feeds:
         feed = self._open.get(topic)
         if feed is None or feed.over:
             feed = self._open[topic] = make(self._context, topic)
-            feed.start()  # the reader's first look comes after this turn of the loop
+            feed.start(self._threads)  # the reader's first look comes after this turn of the loop
         feed.clients += 1
         feed.wanted.update(wanted)
         feed.joined()

@@ -80,13 +80,16 @@ def log_sizes(connection: sa.Connection, run_id: str) -> list[LogSize]:
 
 
 def log_text(
-    connection: sa.Connection, run_id: str, *, attempt: int | None, after: str | None
+    connection: sa.Connection, run_id: str, *, attempt: int | None, after: str | None, until: Cursor
 ) -> tuple[str, str, bool]:
-    """The next lines as they were printed, the cursor behind them, and whether there are more."""
+    """The next lines as they were printed, the cursor behind them, and whether there are more before `until`."""
     cursor = parse_cursor(after)
     lines: list[str] = []
     for row, _ in _unread(connection, _attempts(connection, run_id, None, attempt), cursor):
-        for number, line in logs.read(connection, row.id, after=cursor.get(row.number, 0)):
+        seen, end = cursor.get(row.number, 0), until.get(row.number, 0)
+        for number, line in logs.read(connection, row.id, after=seen) if seen < end else ():
+            if number > end:
+                break
             if len(lines) >= MOST_PRINTED:
                 return "".join(lines), format_cursor(cursor), True
             cursor[row.number] = number

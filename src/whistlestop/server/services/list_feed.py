@@ -4,7 +4,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from starlette.concurrency import run_in_threadpool
 
 from whistlestop.server.services import views
 from whistlestop.server.services.context import Context
@@ -55,7 +54,7 @@ class ListFeed(Feed):
         """What changed after `seen`: text, where that ends, and whether there is more right now."""
         floor = self._floor  # before the look: it must not rise above what the look can see
         if seen < floor:
-            found = await run_in_threadpool(self._after, seen)
+            found = await self.page(self._after, seen)
             newest = found[-1][0] if found else floor
             return b"".join(text for _, text in found), newest, bool(found)
         found = [(seq, text) for seq, text in self._kept if seq > seen]

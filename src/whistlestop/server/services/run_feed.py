@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from pydantic import BaseModel
-from starlette.concurrency import run_in_threadpool
 
 from whistlestop.domain.states import RUN_ENDED, AttemptState
 from whistlestop.server.services import charts, history, views
@@ -214,7 +213,7 @@ class RunFeed(Feed):
         """One reading for all who stand at the same place. It goes on if the one who began it leaves."""
         loop = asyncio.get_running_loop()
         where = (what, str(seen), self.version)
-        task = self._remembered(where, lambda: loop.create_task(run_in_threadpool(read, seen)))
+        task = self._remembered(where, lambda: loop.create_task(self.page(read, seen)))
         page: Page = await asyncio.shield(task)
         return page
 
