@@ -95,6 +95,10 @@ def test_of_ten_spikes_in_a_million_points_ten_are_visible_in_one_small_answer(h
         assert line.high[place] == values[spike]
         assert line.x == sorted(set(line.x))
         assert len(line.x) <= width
+    for names, most in ((1, 4_000), (100, 1_000)):  # who asks for many gets narrow ones
+        with here.context.database.read() as connection:
+            [chart] = charts.charts(connection, run_id, ["loss", *map(str, range(1, names))], View(width=4_000))
+        assert most // 2 <= len(chart.lines[0].x) <= most
 
 
 def test_few_points_are_shown_as_they_are(here: World) -> None:
@@ -281,14 +285,24 @@ def test_a_chart_of_many_attempts_takes_a_handful_of_queries(tmp_path: Path, vie
             assert current == list(range(50, 61))
 
 
-def test_the_newest_values_of_many_attempts_are_a_row_for_each_name(tmp_path: Path) -> None:
+def test_what_many_attempts_have_logged_is_a_row_for_each_name(tmp_path: Path) -> None:
     with world(tmp_path) as here:
         run_id = preempted(here, 60, 3)
         log(here, new_attempt(here, run_id, 700), np.array([5.0]), step=700, name="m1")
         with here.context.database.read() as connection:
-            fetched = len(series.newest_of_run(connection, run_id))
+            for ask in (series.newest_of_run, series.summaries_of_run):
+                assert len(ask(connection, run_id)) == 3
+            assert len(series.names_of_runs(connection, [run_id])) == 3
             newest = charts.newest(connection, run_id)
-    assert fetched == 3
+            listed = charts.series_list(connection, run_id).series
+            assert charts.names(connection, run_id, None) == ["m0", "m1", "m2"]
+            assert charts.sparklines(connection, [run_id], 40).sparklines[run_id].name == "m0"
+    assert [(each.name, each.points, each.first_step, each.last_step) for each in listed] == [
+        ("m0", 900, 0, 722),
+        ("m1", 901, 0, 722),
+        ("m2", 900, 0, 722),
+    ]
+    assert (listed[1].low, listed[1].high, listed[1].last) == (0.0, 5914.0, 5.0)
     assert list(newest) == [("train", "m0"), ("train", "m1"), ("train", "m2")]
     assert (newest["train", "m0"].step, newest["train", "m0"].records) == (59 * 12 + 14, 900)
     assert (newest["train", "m1"].step, newest["train", "m1"].value, newest["train", "m1"].records) == (700, 5.0, 901)

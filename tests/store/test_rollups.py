@@ -55,7 +55,7 @@ def always(size: int) -> Iterator[int]:
 
 def found(here: World, run_id: str, **wanted: Any) -> tuple[buckets.Buckets, np.ndarray, Reader]:
     with here.context.database.read() as connection:
-        [row] = series.of_runs(connection, [run_id])
+        [row] = series.of_runs(connection, [run_id], ["loss"])
         reader = Reader(connection)
         [answer] = reader.descend([Seek(row, **{"axis": "step", **wanted})])
     return answer.buckets, answer.points, reader
@@ -101,7 +101,7 @@ def test_the_pyramid_is_the_same_whatever_pieces_the_points_came_in(here: World)
         run_id, attempt_id = begin(here)
         append(here, attempt_id, new, sizes)
         with here.context.database.write() as connection:
-            [row] = series.of_runs(connection, [run_id])
+            [row] = series.of_runs(connection, [run_id], ["loss"])
             query = sa.select(metric_rollups).where(metric_rollups.c.series_id == row.id)
             rows = connection.execute(query).all()
             pyramids.append({(each.level, each.number, each.first_record): each.data for each in rows})
@@ -196,7 +196,7 @@ def test_points_of_an_earlier_version_get_their_pyramid_at_the_next_start(here: 
         np.testing.assert_array_equal(one, other)
     with here.context.database.write() as connection:
         assert rebuild.missing(connection) == 0
-        [row] = series.of_runs(connection, [run_id])
+        [row] = series.of_runs(connection, [run_id], ["loss"])
         assert (row.points, row.chunks, row.kind, row.nonfinite) == (10_000, 2, "system", 2)
     append(here, attempt_id, points(np.arange(10_000, 20_000), np.zeros(10_000), first=10_001), always(777))
     _, counts, _ = found(here, run_id, size=64.0)
@@ -207,7 +207,7 @@ def test_the_series_row_says_what_its_points_say(here: World) -> None:
     run_id, attempt_id = begin(here)
     append(here, attempt_id, points([5, 9, 2], np.array([3.0, -1.0, np.nan])), always(1))
     with here.context.database.read() as connection:
-        [row] = series.of_runs(connection, [run_id])
+        [row] = series.of_runs(connection, [run_id], ["loss"])
     assert (row.first_step, row.last_step, row.low, row.high, row.step) == (2, 9, -1.0, 3.0, 2)
     assert math.isnan(series.newest_value(row))
     assert (row.points, row.nonfinite, row.chunks) == (3, 1, 0)
@@ -231,5 +231,11 @@ def test_rows_are_found_by_their_key_and_not_by_a_scan(tmp_path: Path) -> None:
         plan = [
             row for each in list(seen) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each[0]}", each[1])
         ]
+        del seen[:]
+        for names in (1, 100):  # as a chart of so many names, as wide as it may be, and more than a statement may hold
+            many = [rollups.Key(each, 1, number) for each in range(names) for number in range(53_000 // names)]
+            assert rollups.read(connection, many) == {}
+        assert sum(len(each[1]) for each in seen) >= 2 * 53_000
+        assert max(len(each[1]) for each in seen) <= 10_200
     assert any("SEARCH metric_rollups" in row[-1] for row in plan), plan
     assert not any("SCAN metric_rollups" in row[-1] for row in plan), plan

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from whistlestop.wire.charts import Axis, Chart, ChartLine, SeriesList, SeriesSu
 
 Row = sa.Row[Any]
 LOSSES = ("loss", "train_loss", "train/loss", "training_loss", "training/loss", "loss/train")
+MOST_BUCKETS = 100_000  # of all charts that are asked for at once
 SPARK_ROWS = 4  # opened at each level: a sparkline need not be exact where attempts meet
 
 
@@ -37,24 +38,9 @@ class View:
 
 
 def series_list(connection: sa.Connection, run_id: str) -> SeriesList:
-    found: dict[tuple[int, str], SeriesSummary] = {}
-    for row in series.of_runs(connection, [run_id]):
-        key, last = (row.ordinal, row.name), series.newest_value(row)
-        new = SeriesSummary(
-            name=row.name,
-            phase=row.phase,
-            kind=row.kind,
-            points=row.points,
-            first_step=row.first_step,
-            last_step=row.last_step,
-            low=row.low,
-            high=row.high,
-            last=last if math.isfinite(last) else None,
-            last_at=row.at,
-            nonfinite=row.nonfinite,
-        )
-        found[key] = _both(found[key], new) if key in found else new
-    return SeriesList(series=[found[key] for key in sorted(found)])
+    """By phase and name. One query, no points are read."""
+    rows = sorted(series.summaries_of_run(connection, run_id), key=lambda row: (row.ordinal, row.name))
+    return SeriesList(series=[_summary(row) for row in rows])
 
 
 def newest(connection: sa.Connection, run_id: str) -> dict[tuple[str, str], Newest]:
@@ -67,14 +53,16 @@ def newest(connection: sa.Connection, run_id: str) -> dict[tuple[str, str], Newe
 
 def names(connection: sa.Connection, run_id: str, phase: str | None) -> list[str]:
     """In the order in which they came."""
-    rows = series.of_runs(connection, [run_id])
+    rows = series.names_of_runs(connection, [run_id])
     return list(dict.fromkeys(row.name for row in rows if phase is None or row.phase == phase))
 
 
 def charts(
     connection: sa.Connection, run_id: str, names: Sequence[str], view: View, *, phase: str | None = None
 ) -> list[Chart]:
-    return read_charts(Reader(connection), connection, run_id, names, view, phase=phase)
+    """Of many names each line is drawn with fewer buckets: what a request costs has a limit."""
+    width = min(view.width, MOST_BUCKETS // max(1, len(names)))
+    return read_charts(Reader(connection), connection, run_id, names, replace(view, width=width), phase=phase)
 
 
 def read_charts(
@@ -111,11 +99,15 @@ def read_charts(
 
 def sparklines(connection: sa.Connection, run_ids: Sequence[str], width: int) -> Sparklines:
     """A handful of queries for any number of runs."""
-    by_run: dict[str, list[Row]] = defaultdict(list)
-    for row in series.of_runs(connection, run_ids, kind="program"):
-        by_run[row.run_id].append(row)
-    attempts = phases.attempts_of_runs(connection, list(by_run))
-    chosen = {run_id: _loss(rows) for run_id, rows in by_run.items()}
+    logged: dict[str, list[Row]] = defaultdict(list)
+    for row in series.names_of_runs(connection, run_ids, kind="program"):
+        logged[row.run_id].append(row)
+    losses = {run_id: _loss(rows) for run_id, rows in logged.items()}
+    attempts = phases.attempts_of_runs(connection, list(losses))
+    chosen: dict[str, list[Row]] = defaultdict(list)
+    for row in series.of_runs(connection, list(losses), {name for _, name in losses.values()}):
+        if losses[row.run_id] == (row.phase, row.name):
+            chosen[row.run_id].append(row)
     view = View(width=width)
     seeks = []
     for run_id, rows in chosen.items():
@@ -167,24 +159,26 @@ def _parts(row: Row, cut: float, view: View, most_rows: int | None = None) -> li
     return found
 
 
-def _loss(rows: Sequence[Row]) -> list[Row]:
+def _loss(rows: Sequence[Row]) -> tuple[str, str]:
     """Of the phase that logged last: the loss, or what comes nearest to it."""
-    own = [row for row in rows if row.phase == rows[-1].phase]
-    names = list(dict.fromkeys(row.name for row in own))
+    phase = max(rows, key=lambda row: row.attempt).phase
+    names = [row.name for row in rows if row.phase == phase]
     named = [name for name in LOSSES if name in names] or [name for name in names if "loss" in name.casefold()]
-    return [row for row in own if row.name == (named or names)[0]]
+    return phase, (named or names)[0]
 
 
-def _both(old: SeriesSummary, new: SeriesSummary) -> SeriesSummary:
-    lows = [each for each in (old.low, new.low) if each is not None]
-    highs = [each for each in (old.high, new.high) if each is not None]
-    return new.model_copy(
-        update={
-            "points": old.points + new.points,
-            "first_step": min(old.first_step, new.first_step),
-            "last_step": max(old.last_step, new.last_step),
-            "low": min(lows, default=None),
-            "high": max(highs, default=None),
-            "nonfinite": old.nonfinite + new.nonfinite,
-        }
+def _summary(row: Row) -> SeriesSummary:
+    last = series.newest_value(row)
+    return SeriesSummary(
+        name=row.name,
+        phase=row.phase,
+        kind=row.kind,
+        points=int(row.records),
+        first_step=row.first_step,
+        last_step=row.last_step,
+        low=row.low,
+        high=row.high,
+        last=last if math.isfinite(last) else None,
+        last_at=row.at,
+        nonfinite=int(row.nonfinite),
     )

@@ -70,6 +70,7 @@ class Lookup:
 
     FEW = 4  # pairs of the first two columns: a statement for each of them
     MOST = 100  # of them in one statement: SQLite takes a thousand terms
+    VALUES = 10_000  # of the third column in one statement: SQLite takes 32,766 in all, PostgreSQL 65,535
 
     def __init__(self, *columns: sa.Column[Any], of: sa.Select[Any]) -> None:
         self._columns, self._select = columns, of
@@ -83,14 +84,32 @@ class Lookup:
         groups: dict[tuple[Any, Any], list[Any]] = {}
         for one, two, three in keys:
             groups.setdefault((one, two), []).append(three)
+        pieces = [
+            (one, two, threes[start : start + self.VALUES])
+            for (one, two), threes in groups.items()
+            for start in range(0, len(threes), self.VALUES)
+        ]
         if len(groups) <= self.FEW:
-            for (one, two), threes in groups.items():
+            for one, two, threes in pieces:
                 yield from connection.execute(self._one, {"one": one, "two": two, "threes": threes})
             return
         first, second, third = self._columns
-        terms = [sa.and_(first == one, second == two, third.in_(threes)) for (one, two), threes in groups.items()]
-        for start in range(0, len(terms), self.MOST):
-            yield from connection.execute(self._select.where(sa.or_(*terms[start : start + self.MOST])))
+        for some in self._portions(pieces):
+            terms = [sa.and_(first == one, second == two, third.in_(threes)) for one, two, threes in some]
+            yield from connection.execute(self._select.where(sa.or_(*terms)))
+
+    def _portions(self, pieces: Sequence[tuple[Any, Any, list[Any]]]) -> Iterator[list[tuple[Any, Any, list[Any]]]]:
+        """For one statement each."""
+        some: list[tuple[Any, Any, list[Any]]] = []
+        values = 0
+        for piece in pieces:
+            if some and (len(some) == self.MOST or values + len(piece[2]) > self.VALUES):
+                yield some
+                some, values = [], 0
+            some.append(piece)
+            values += len(piece[2])
+        if some:
+            yield some
 
 
 _ROWS = Lookup(

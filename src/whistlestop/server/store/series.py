@@ -73,32 +73,37 @@ def names(connection: sa.Connection, attempt_id: str) -> set[str]:
     return set(connection.scalars(sa.select(metric_series.c.name).where(metric_series.c.attempt_id == attempt_id)))
 
 
-def of_runs(
-    connection: sa.Connection, run_ids: Collection[str], names: Collection[str] = (), *, kind: str | None = None
-) -> Sequence[Row]:
-    """Every series with its attempt and its phase, the older attempts first."""
-    query = _OF_RUNS
-    values: dict[str, Any] = {"run_ids": list(run_ids)}
-    if names:
-        query, values = _NAMED, values | {"names": list(names)}
-    elif kind is not None:
-        query, values = _OF_KIND, values | {"of_kind": kind}
-    return connection.execute(query, values).all()
+def of_runs(connection: sa.Connection, run_ids: Collection[str], names: Collection[str]) -> Sequence[Row]:
+    """Every series of these names with its attempt and its phase, the older attempts first."""
+    return connection.execute(_NAMED, {"run_ids": list(run_ids), "names": list(names)}).all()
+
+
+# In what follows the database adds up: a run of three hundred attempts has ten thousand series and forty names.
+
+
+def names_of_runs(connection: sa.Connection, run_ids: Collection[str], *, kind: str | None = None) -> Sequence[Row]:
+    """One row for each run, phase and name, as they first came, and the last attempt that has it."""
+    query = _NAMES if kind is None else _NAMES.where(metric_series.c.kind == kind)
+    return connection.execute(query, {"run_ids": list(run_ids)}).all()
 
 
 def newest_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
-    """One row for each phase and name, as they first came: the last point of the last attempt, and the points in all.
-
-    The database adds up: a run of three hundred attempts has ten thousand series and forty names.
-    """
+    """One row for each phase and name, as they first came: the last attempt's last point, and the points in all."""
     return connection.execute(_NEWEST, {"of_run": run_id}).all()
+
+
+def summaries_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
+    """As `newest_of_run`, with the extremes of all attempts."""
+    return connection.execute(_SUMMARIES, {"of_run": run_id}).all()
 
 
 def newest_value(row: Row) -> float:
     return float(row.value) if row.odd is None else float(row.odd)
 
 
-_OF_RUNS = (
+_WITH_ATTEMPT = attempts.join(metric_series, metric_series.c.attempt_id == attempts.c.id)
+_WITH_PHASE = _WITH_ATTEMPT.join(phases, phases.c.id == attempts.c.phase_id)
+_NAMED = (
     sa.select(
         metric_series,
         attempts.c.run_id,
@@ -106,49 +111,69 @@ _OF_RUNS = (
         phases.c.name.label("phase"),
         phases.c.ordinal,
     )
-    .select_from(
-        attempts.join(metric_series, metric_series.c.attempt_id == attempts.c.id).join(
-            phases, phases.c.id == attempts.c.phase_id
-        )
+    .select_from(_WITH_PHASE)
+    .where(
+        attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)),
+        metric_series.c.name.in_(sa.bindparam("names", expanding=True)),
     )
-    .where(attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
     .order_by(attempts.c.run_id, attempts.c.number, metric_series.c.id)
 )
-_NAMED = _OF_RUNS.where(metric_series.c.name.in_(sa.bindparam("names", expanding=True)))
-_OF_KIND = _OF_RUNS.where(metric_series.c.kind == sa.bindparam("of_kind"))
-
-_TOTALS = (
+_NAMES: sa.Select[Any] = (
     sa.select(
-        attempts.c.phase_id,
+        attempts.c.run_id,
+        phases.c.name.label("phase"),
         metric_series.c.name,
         sa.func.max(attempts.c.number).label("attempt"),
-        sa.func.sum(metric_series.c.points).label("records"),
-        sa.func.min(metric_series.c.id).label("first"),
     )
-    .select_from(attempts.join(metric_series, metric_series.c.attempt_id == attempts.c.id))
-    .where(attempts.c.run_id == sa.bindparam("of_run"))
-    .group_by(attempts.c.phase_id, metric_series.c.name)
-    .subquery()
+    .select_from(_WITH_PHASE)
+    .where(attempts.c.run_id.in_(sa.bindparam("run_ids", expanding=True)))
+    .group_by(attempts.c.run_id, phases.c.name, metric_series.c.name)
+    .order_by(attempts.c.run_id, sa.func.min(metric_series.c.id))
 )
-_NEWEST: sa.Select[Any] = (
-    sa.select(
-        phases.c.name.label("phase"),
-        _TOTALS.c.name,
-        _TOTALS.c.records,
-        metric_series.c.step,
-        metric_series.c.value,
-        metric_series.c.odd,
-        metric_series.c.at,
-    )
-    .select_from(
-        _TOTALS.join(phases, phases.c.id == _TOTALS.c.phase_id)
-        .join(attempts, sa.and_(attempts.c.run_id == sa.bindparam("of_run"), attempts.c.number == _TOTALS.c.attempt))
-        .join(
-            metric_series,
-            sa.and_(metric_series.c.attempt_id == attempts.c.id, metric_series.c.name == _TOTALS.c.name),
+
+
+def _newest(*more: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    totals = (
+        sa.select(
+            attempts.c.phase_id,
+            metric_series.c.name,
+            sa.func.max(attempts.c.number).label("attempt"),
+            sa.func.sum(metric_series.c.points).label("records"),
+            sa.func.min(metric_series.c.id).label("first"),
+            *more,
         )
+        .select_from(_WITH_ATTEMPT)
+        .where(attempts.c.run_id == sa.bindparam("of_run"))
+        .group_by(attempts.c.phase_id, metric_series.c.name)
+        .subquery()
     )
-    .order_by(_TOTALS.c.first)
+    mine = sa.and_(attempts.c.run_id == sa.bindparam("of_run"), attempts.c.number == totals.c.attempt)
+    last = sa.and_(metric_series.c.attempt_id == attempts.c.id, metric_series.c.name == totals.c.name)
+    return (
+        sa.select(
+            totals,
+            phases.c.name.label("phase"),
+            phases.c.ordinal,
+            metric_series.c.kind,
+            metric_series.c.step,
+            metric_series.c.value,
+            metric_series.c.odd,
+            metric_series.c.at,
+        )
+        .select_from(
+            totals.join(phases, phases.c.id == totals.c.phase_id).join(attempts, mine).join(metric_series, last)
+        )
+        .order_by(totals.c.first)
+    )
+
+
+_NEWEST = _newest()
+_SUMMARIES = _newest(
+    sa.func.min(metric_series.c.first_step).label("first_step"),
+    sa.func.max(metric_series.c.last_step).label("last_step"),
+    sa.func.min(metric_series.c.low).label("low"),
+    sa.func.max(metric_series.c.high).label("high"),
+    sa.func.sum(metric_series.c.nonfinite).label("nonfinite"),
 )
 
 _CHANGE = metric_series.update().where(metric_series.c.id == sa.bindparam("series_id"))
