@@ -45,6 +45,12 @@ def test_what_a_run_does_not_have_is_said_with_what_it_has(served: Whistle) -> N
     none = served("events", "looked", "--kind", "nope")
     assert (none.code, none.out) == (0, "")
     assert "evaluation" in none.err
+    run = served("run", "--json", "--", "sh", "-c", "echo O''OM; seq 50000").json
+    lost = served("logs", run["id"], "--grep", "OOM", "-n", "5")
+    assert (lost.code, lost.out) == (0, "")
+    assert "Of the 50,000 newest lines 0 match; older ones were not looked at" in lost.err
+    whole = served("logs", run["id"], "--grep", "OOM")
+    assert (whole.out.count("OOM"), whole.err) == (1, "")
 
 
 def test_an_attempt_that_starts_has_not_gone_back() -> None:

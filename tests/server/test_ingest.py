@@ -152,6 +152,22 @@ def test_frames_that_overlap_repeat_or_leave_a_gap_are_stored_once(tmp_path: Pat
         assert found == [f"line {index}" for index in range(20)]
 
 
+def test_a_tail_that_does_not_look_at_the_whole_log_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_SCANNED", 50)
+    with world(tmp_path) as here:
+        run = here.submit()
+        here.settle()
+        texts = ["OOM", *(["x"] * 49), "OOM"]
+        whole = b"".join(pack_record(LogLine(1.0, "out", 0, text)) for text in texts)
+        ingest.store(here.context, here.attempt(run.id), [Data("logs", 0, whole)])
+        with here.context.database.read() as connection:
+            for wanted, found, looked in ((1, 1, None), (2, 1, 50)):
+                page = history.log_page(connection, run.id, grep="oom", tail=wanted)
+                assert (len(page.lines), page.looked, page.more) == (found, looked, False)
+            page = history.log_page(connection, run.id, tail=51)
+            assert (len(page.lines), page.looked) == (len(texts), None)
+
+
 def test_points_of_two_streams_share_one_cursor(tmp_path: Path) -> None:
     with world(tmp_path) as here:
         run = here.submit()

@@ -60,6 +60,7 @@ def _lines(
     tail: int | None,
     follow: bool,
 ) -> Iterator["LogLineView"]:
+    from whistlestop.cli.output import aside
     from whistlestop.wire.api import LogLineView
 
     cursor: str | None = None
@@ -69,6 +70,11 @@ def _lines(
         )
         yield from page.lines
         cursor = page.cursor
+        if page.looked is not None:
+            aside(
+                f"whistle: Of the {page.looked:,} newest lines {len(page.lines):,} match; older ones were not looked at."
+                " Without --tail all of them are."
+            )
         if not page.more:
             break
     if not follow:

@@ -234,6 +234,7 @@ class LogPage(Shape):
     cursor: str  # pass as `after` to get what comes next
     dropped: int = 0  # lines that the log limit cut
     more: bool = False
+    looked: int | None = None  # lines, by a tail that gave up with less than was asked for: older ones may match
 
 
 class SeriesView(Shape):

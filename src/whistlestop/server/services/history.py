@@ -55,8 +55,9 @@ def log_page(
     match = _matcher(grep, level)
     dropped = sum(row.dropped for row, _ in wanted)
     if tail is not None:
-        newest = _tail(connection, wanted, match, tail)
-        return LogPage(lines=newest, cursor=format_cursor(_ends(connection, wanted)), dropped=dropped)
+        newest, looked = _tail(connection, wanted, match, tail)
+        ends = format_cursor(_ends(connection, wanted))
+        return LogPage(lines=newest, cursor=ends, dropped=dropped, looked=looked)
     lines: list[LogLineView] = []
     scanned = 0
     for row, name in _unread(connection, wanted, cursor):
@@ -217,17 +218,22 @@ def _matcher(grep: str | None, level: str | None) -> Any:
     return match
 
 
-def _tail(connection: sa.Connection, wanted: list[tuple[Row, str]], match: Any, tail: int) -> list[LogLineView]:
+def _tail(
+    connection: sa.Connection, wanted: list[tuple[Row, str]], match: Any, tail: int
+) -> tuple[list[LogLineView], int | None]:
+    """The last lines that match; and, where it gave up before it had as many, how many it has looked at."""
     lines: list[LogLineView] = []
-    scanned = 0
+    scanned, most = 0, max(tail, MOST_SCANNED)
     for row, name in reversed(wanted):
         for number, line in logs.read_back(connection, row.id):
-            if len(lines) >= tail or scanned >= MOST_SCANNED:
-                return lines[::-1]
+            if len(lines) >= tail:
+                return lines[::-1], None
+            if scanned >= most:
+                return lines[::-1], scanned
             scanned += 1
             if match(line):
                 lines.append(_line_view(row, name, number, line))
-    return lines[::-1]
+    return lines[::-1], None
 
 
 def _ends(connection: sa.Connection, wanted: list[tuple[Row, str]]) -> Cursor:
