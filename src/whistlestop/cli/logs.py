@@ -72,8 +72,8 @@ def _lines(
         cursor = page.cursor
         if page.looked is not None:
             aside(
-                f"whistle: Of the {page.looked:,} newest lines {len(page.lines):,} match; older ones were not looked at."
-                " Without --tail all of them are."
+                f"whistle: Of the {page.looked:,} newest lines {len(page.lines):,} match; older ones were not looked"
+                " at. Without --tail all of them are."
             )
         if not page.more:
             break
