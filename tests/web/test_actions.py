@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
@@ -20,6 +20,7 @@ PARAM = """
 import time, whistlestop
 with whistlestop.run() as run:
     for step in run.steps(total=100000):
+        run.param("clip", 1.0)
         lr = run.param("lr", 0.1, low=0.0, high=1.0)
         time.sleep(0.01)
 """
@@ -66,6 +67,11 @@ def choose(page: Page, run: RunView, item: str) -> Locator:
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
     return dialog
+
+
+def lose_the_answer(route: Route) -> None:
+    route.fetch()
+    route.abort()
 
 
 def fact(dialog: Locator, name: str) -> Locator:
@@ -201,14 +207,31 @@ def test_a_killed_run_is_continued_from_a_chosen_checkpoint_then_deleted(
     dialog = choose(page, run, "Continue from a checkpoint…")
     dialog.get_by_label(f"step {oldest.step} of train").check()
     check_page(page, "dialog-continue")
+    page.route("**/continue", lose_the_answer, times=1)
+    dialog.get_by_role("button", name=f"Continue from step {oldest.step}").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The server can't be reached")
     dialog.get_by_role("button", name=f"Continue from step {oldest.step}").click()
     expect(page).to_have_url(re.compile("/runs/r-"))
     child = page.url.rpartition("/")[2]
+    assert len([one for one in server.client().all_runs() if one.parent and one.parent.run == run.id]) == 1
     view = server.client().run(child)
     assert view.parent is not None
     assert (view.parent.run, view.parent.step) == (run.id, oldest.step)
     server.client().kill(child)
     server.wait(child)
+    held: list[Route] = []
+    page.goto("/projects/acts")
+    page.route(f"**/api/v1/runs/{run.id}", lambda route: held.append(route))
+    page.get_by_role("button", name=f"Actions of run {run.number}, {run.name}").click()
+    with page.expect_request(f"**/api/v1/runs/{run.id}"):
+        page.get_by_role("menuitem", name="Run again…").click()
+    dialog = choose(page, view, "Run again…")
+    with page.expect_response(f"**/api/v1/runs/{run.id}"):
+        held[0].continue_()
+    page.unroute_all()
+    expect(dialog.get_by_role("heading", level=2)).to_contain_text(f"Run #{view.number}")  # not the earlier wish
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     dialog = choose(page, run, "Add a note…")
     dialog.get_by_label("Note").fill("done with it")
     dialog.get_by_role("button", name="Save the note").click()
@@ -224,7 +247,10 @@ def test_a_declared_parameter_is_set_and_a_wrong_value_refused_in_words(server: 
     client = server.client()
     until(lambda: client.run(run.id).phases[0].params, within=60, what="its parameter")
     page = page_of(server)
-    dialog = choose(page, run, "Set a parameter…")
+    page.goto(f"/runs/{run.id}")
+    page.get_by_role("button", name="Change lr").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("lr")).to_be_focused()  # not the first field
     dialog.get_by_label("lr").fill("7")
     dialog.get_by_role("button", name="Set").click()
     expect(dialog.get_by_role("alert")).to_contain_text("is too high")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from whistlestop.testing.server import ServerProcess
 
@@ -21,6 +21,11 @@ phases:
     command: test -f marker && echo "lr $LR"
     env: {LR: 0.1}
 """
+
+
+def lose_the_answer(route: Route) -> None:
+    route.fetch()
+    route.abort()
 
 
 def yaml(page: Page) -> str:
@@ -49,9 +54,15 @@ def test_a_run_is_made_from_a_workflow_with_a_changed_value(
     expect(page.get_by_label("whistle.yaml")).to_have_value(re.compile("SEED: 7"))
     check_page(page, "new-run")
     page.get_by_label("Note (optional)").fill("from the browser")
+    page.route("**/api/v1/runs", lose_the_answer, times=1)
+    page.get_by_role("button", name="Submit run").click()
+    expect(page.get_by_role("alert").first).to_contain_text("The server can't be reached")
+    page.get_by_label("SEED", exact=True).fill("8")
+    expect(page.get_by_label("whistle.yaml")).to_have_value(re.compile("SEED: 8"))
     page.get_by_role("button", name="Submit run").click()
     expect(page).to_have_url(re.compile("/runs/r-"))
     made = server.wait(page.url.rpartition("/")[2])
+    assert "SEED: 8" in (made.spec or ""), "not taken for the one whose answer was lost"
     assert made.status == "completed", "it has the code of the first"
     assert (made.workflow, made.note, made.code) == ("tune@1", "from the browser", first.code)
     assert "# how fast it learns" in (made.spec or "")
@@ -88,6 +99,10 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     expect(page.locator(".verdict")).to_have_text("valid")
     expect(field.get_by_label("Slots", exact=True)).to_have_value("3")
     assert page_of.errors(page) == []
+    page.route("**/api/v1/check", lambda route: route.abort(), times=1)
+    field.get_by_label("Slots", exact=True).fill("1")
+    expect(page.locator(".verdict")).to_have_text("not checked")
+    expect(page.get_by_role("button", name="Submit run")).to_be_enabled()  # without another letter
 
 
 def test_what_was_written_is_not_replaced_unasked_and_no_code_is_taken_unasked(

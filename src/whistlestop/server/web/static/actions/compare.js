@@ -14,7 +14,7 @@ const ROWS = [
 ];
 
 /** `known`: consequences by verb; `null` while they are asked for. */
-export function Compare({ known, verb, phase, choose }) {
+export function Compare({ known, verb, phase, later, choose }) {
   const box = useRef(null);
   useEffect(() => {  // on a phone only two of the four fit: the chosen one is one of them; once the dialog is shown, and has a size
     const chosen = box.current.querySelector("th.is-chosen");
@@ -30,7 +30,7 @@ export function Compare({ known, verb, phase, choose }) {
           onClick=${() => choose(one)}>${NAMES[one]}</button></th>`)}</tr></thead>
       <tbody>${ROWS.map((row) => html`<tr key=${row.id}><th scope="row">${row.label}</th>${FOUR.map((one) => html`<td
         key=${one} class="${one === verb ? "is-chosen" : ""} ${row.id === "lost" && hurts(one, known[one]) ? "is-hurt" : ""}"
-        >${cellOf(row.id, one, known[one], phase)}</td>`)}</tr>`)}</tbody>
+        >${cellOf(row.id, one, known[one], phase, later)}</td>`)}</tr>`)}</tbody>
     </table>
   </div>`;
 }
@@ -39,12 +39,12 @@ function hurts(verb, found) {
   return verb === "cancel" || (verb === "kill" && found?.checkpoint?.steps_since !== 0);
 }
 
-function cellOf(row, verb, found, phase) {
+function cellOf(row, verb, found, phase, later) {
   const count = (steps) => `${steps.toLocaleString("en-US")} step${steps === 1 ? "" : "s"}`;
   const since = found?.checkpoint?.steps_since;
   const texts = {
     in: {
-      stop: `finish ${phase ?? "the phase"} now`, pause: "come back later", kill: "end it now", cancel: "end it and discard",
+      stop: `finish ${phase ?? "the phase"} ${later ? "as soon as it begins" : "now"}`, pause: "come back later", kill: "end it now", cancel: "end it and discard",
     },
     kept: {
       stop: "its result, every checkpoint", pause: "everything, in a fresh checkpoint",

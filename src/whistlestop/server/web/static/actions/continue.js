@@ -1,29 +1,26 @@
 // A new run that goes on from a checkpoint of this one.
-import { html, useEffect, useState } from "../lib.js";
+import { html, useMemo, useState } from "../lib.js";
+import { useAnswer } from "../answer.js";
 import { api } from "../api.js";
-import { ago, bytes, number } from "../format.js";
+import { bytes, number } from "../format.js";
 import { navigate } from "../route.js";
-import { Button, Dialog, Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { Ago, Button, Dialog, Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { useKeyed } from "./keys.js";
 import { changesOf, SetField } from "./rerun.js";
 import { Footer, NoteField, opened, pathOf, useAsking } from "./state.js";
 
 export function ContinueDialog({ run, close }) {
-  const [found, setFound] = useState(null);
-  const [failed, setFailed] = useState(null);
-  const [chosen, setChosen] = useState(null);
+  const [all, failed] = useAnswer(`${pathOf(run)}/checkpoints`);
+  const found = useMemo(() => all && [...all].sort(newestFirst), [all]);
+  const [wanted, setChosen] = useState(null);
+  const chosen = wanted ?? (found?.find((each) => each.healthy) ?? found?.[0])?.id ?? null;
   const [note, setNote] = useState("");
   const [set, setSet] = useState("");
+  const keyed = useKeyed();
   const { busy, problem, act } = useAsking(close);
-  useEffect(() => {
-    api.get(`${pathOf(run)}/checkpoints`).then((all) => {
-      const sorted = [...all].sort((a, b) => (a.committed_at < b.committed_at ? 1 : -1) || b.step - a.step);
-      setFound(sorted);
-      setChosen((sorted.find((one) => one.healthy) ?? sorted[0])?.id ?? null);
-    }, setFailed);
-  }, [run.id]);
   const one = found?.find((each) => each.id === chosen);
   const go = () => act(async () => {
-    const made = await api.post(`${pathOf(run)}/continue`, { step: one.step, phase: one.phase, note, set: changesOf(set) });
+    const made = await api.post(`${pathOf(run)}/continue`, keyed({ checkpoint: one.id, note, set: changesOf(set) }));
     return { ...made, text: `run #${made.number} continues #${run.number} from step ${one.step.toLocaleString("en-US")} of ${one.phase}` };
   }, (made) => navigate(`/runs/${made.id}`));
   const none = found?.length === 0;
@@ -43,12 +40,16 @@ export function ContinueDialog({ run, close }) {
       <tbody>${found.map((each) => html`<tr key=${each.id} class=${each.id === chosen ? "is-chosen" : ""} onClick=${() => setChosen(each.id)}>
         <td><input type="radio" name="checkpoint" checked=${each.id === chosen} onChange=${() => setChosen(each.id)}
           aria-label=${`step ${each.step} of ${each.phase}`} /></td>
-        <td>${each.phase}</td><td class="is-number">${each.step.toLocaleString("en-US")}</td><td>${ago(each.committed_at)}</td>
+        <td>${each.phase}</td><td class="is-number">${each.step.toLocaleString("en-US")}</td><td><${Ago} at=${each.committed_at} /></td>
         <td class="is-number">${bytes(each.bytes)}</td>
         <td>${!each.healthy && html`<span class="tag is-failed">training had gone wrong</span> `}${each.pinned && html`<span class="tag">pinned</span> `}
           <span class="muted small">${metrics(each.metrics)}</span></td></tr>`)}</tbody></table></div>`}
     ${!none && html`<${SetField} value=${set} onInput=${setSet} /><${NoteField} value=${note} onInput=${setNote} />`}
   <//>`;
+}
+
+function newestFirst(one, other) {
+  return one.committed_at === other.committed_at ? other.step - one.step : one.committed_at < other.committed_at ? 1 : -1;
 }
 
 function metrics(all) {

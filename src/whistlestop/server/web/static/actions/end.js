@@ -1,10 +1,10 @@
 // Stop, pause, kill, cancel: one dialog, because the first question is which of the four is meant.
-import { html, useEffect, useState } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { api } from "../api.js";
 import { clock, credits, day, percent, steps } from "../format.js";
 import { Dialog, ProblemBox, Spinner } from "../ui/index.js";
 import { Compare, FOUR } from "./compare.js";
-import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking } from "./state.js";
+import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking, useConsequences } from "./state.js";
 import { atMost, costs, frees, NAMES, newest, takes, withTimes } from "./words.js";
 
 const TITLES = { stop: "Stop", pause: "Pause", kill: "Kill run", cancel: "Cancel run" };
@@ -15,42 +15,34 @@ export function EndDialog({ verb: asked, run, phase: wanted, close }) {
   const [phase, setPhase] = useState(wanted ?? first);
   const [note, setNote] = useState("");
   const [checkpoint, setCheckpoint] = useState("save");
-  const known = useAll(run, phase);
+  const [known, problems] = useAll(run, phase);
   const { busy, problem, act } = useAsking(close);
   const found = known[verb];
+  const failed = problems[verb];
   const body = { note, ...(verb === "stop" ? { phase } : {}), ...(verb === "pause" ? { checkpoint } : {}) };
   const danger = verb === "kill" || verb === "cancel";
-  const lostLatest = verb === "pause" && checkpoint === "latest" && !found?.checkpoint;
+  const latest = latestOf(run, found);
+  const lostLatest = verb === "pause" && checkpoint === "latest" && !latest;
   const footer = html`<${Footer} close=${close} kind=${danger ? "danger" : "primary"} busy=${busy}
     confirm=${verb === "stop" ? `Stop ${phase ?? "the phase"}` : verb === "pause" ? "Pause" : `Confirm ${verb}`}
     disabled=${!found || Boolean(found.refused) || lostLatest}
     onConfirm=${() => act(() => api.post(`${pathOf(run)}/${verb}`, body))} />`;
   return html`<${Dialog} wide title=${title(verb, run, phase)} tone=${danger ? "danger" : "plain"} onClose=${close} footer=${footer}>
     <p class="question">${question(verb, run, phase)}</p>
-    <${ProblemBox} problem=${problem ?? (found?.refused ? { detail: withTimes(found.refused), hint: found.hint } : null)} />
+    <${ProblemBox} problem=${problem ?? failed ?? (found?.refused ? { detail: withTimes(found.refused), hint: found.hint } : null)} />
     ${verb === "stop" && html`<${PhaseField} phases=${open} value=${phase} onInput=${setPhase} />`}
     <${Tiles} run=${run} verb=${verb} found=${found} />
-    <${Compare} known=${known} verb=${verb} phase=${phase} choose=${setVerb} />
-    ${verb === "pause" && found && !found.refused && html`<${HowToPause} found=${found} value=${checkpoint} choose=${setCheckpoint} />`}
-    ${!found ? html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} verb=${verb} found=${found} />`}
+    <${Compare} known=${known} verb=${verb} phase=${phase} later=${isLater(run, phase)} choose=${setVerb} />
+    ${verb === "pause" && found && !found.refused && html`<${HowToPause} latest=${latest} value=${checkpoint} choose=${setCheckpoint} />`}
+    ${!found ? !failed && html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} verb=${verb} found=${found} />`}
     <${NoteField} value=${note} onInput=${setNote} />
   <//>`;
 }
 
-/** The four together: which one is meant is seen by comparing them. */
+/** The four together: which one is meant is seen by comparing them. What is known, and what could not be asked, by verb. */
 function useAll(run, phase) {
-  const [known, setKnown] = useState({});
-  useEffect(() => {
-    let current = true;
-    for (const verb of FOUR) {
-      api.get(`${pathOf(run)}/consequences`, { verb, phase: verb === "stop" && phase ? phase : undefined }).then(
-        (found) => current && setKnown((before) => ({ ...before, [verb]: found })),
-        (failed) => current && setKnown((before) => ({ ...before, [verb]: { refused: failed.message, hint: failed.hint } })),
-      );
-    }
-    return () => { current = false; };
-  }, [run.id, phase]);
-  return known;
+  const all = FOUR.map((verb) => [verb, useConsequences(run, verb, verb === "stop" ? phase : null)]);
+  return [0, 1].map((part) => Object.fromEntries(all.map(([verb, told]) => [verb, told[part]])));
 }
 
 function title(verb, run, phase) {
@@ -65,7 +57,21 @@ function question(verb, run, phase) {
     return `This action will permanently cancel ${run.name} and discard its checkpoints. To keep the result, stop it instead.`;
   }
   if (verb === "pause") return `${run.name} saves, leaves its slots to others, and goes on where it was when you resume it.`;
-  return `${phase ?? "The phase"} ends at its next step and its result counts. The rest of ${run.name} goes on.`;
+  const begun = run.phases.some((each) => each.name === phase && each.attempts.length > 0);
+  const when = isLater(run, phase) ? `as soon as it begins${begun ? " again" : ""}` : "at its next step";
+  return `${phase ?? "The phase"} ends ${when} and its result counts. The rest of ${run.name} goes on.`;
+}
+
+/** The phase does not run now: a stop waits for it. */
+function isLater(run, phase) {
+  return run.phases.some((each) => each.name === phase && each.status === "pending");
+}
+
+/** The checkpoint that a pause without saving would come back to: one of another phase is none. */
+function latestOf(run, found) {
+  const trained = run.phases.filter((phase) => phase.kind === "train" && phase.status === "running").map((phase) => phase.name);
+  const newest = found?.checkpoint ?? null;
+  return newest && trained.length && !trained.includes(newest.phase) ? null : newest;
 }
 
 /** Which run it is, how far it has come, what it has cost: enough to notice that one is at the wrong one. */
@@ -101,16 +107,16 @@ function list(texts) {
   return texts.length < 2 ? texts[0] ?? "nothing" : html`<ul class="plain-list">${texts.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`;
 }
 
-function HowToPause({ found, value, choose }) {
-  const since = found.checkpoint?.steps_since;
-  const loses = !found.checkpoint
-    ? "not possible: there is no checkpoint yet, all would be lost"
-    : `goes on from step ${found.checkpoint.step.toLocaleString("en-US")}; ${since ? `${since.toLocaleString("en-US")} steps are lost` : "nothing is lost"}`;
+function HowToPause({ latest, value, choose }) {
+  const since = latest?.steps_since;
+  const lost = since ? `${since.toLocaleString("en-US")} ${since === 1 ? "step is" : "steps are"} lost` : "nothing is lost";
+  const loses = latest ? `goes on from step ${latest.step.toLocaleString("en-US")}; ${lost}`
+    : "not possible: there is no checkpoint of this phase yet, all would be lost";
   const option = (id, label, text, disabled) => html`<label class="choice ${disabled ? "is-off" : ""}">
     <input type="radio" name="checkpoint" value=${id} checked=${value === id} disabled=${disabled} onChange=${() => choose(id)} />
     <span><strong>${label}</strong><span class="choice-text">${text}</span></span></label>`;
   return html`<fieldset class="choices"><legend class="label">Which state does it come back to?</legend>
     ${option("save", "Save first", "it saves at its next step and leaves; nothing is lost", false)}
-    ${option("latest", "Leave at once, from the latest checkpoint", loses, !found.checkpoint)}
+    ${option("latest", "Leave at once, from the latest checkpoint", loses, !latest)}
   </fieldset>`;
 }

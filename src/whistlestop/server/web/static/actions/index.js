@@ -44,8 +44,11 @@ export function menuFor(run, me, { bare = false } = {}) {
   ].filter(Boolean);
 }
 
+let newest = 0;  // of the dialogs that were asked for: an earlier one whose run comes late must not take its place
+
 /** One run, several, or `{bulk: true, runs or filter, total}`: the dialog is shown, it acts, and says what came of it. */
-export async function openAction(verb, runs, { phase } = {}) {
+export async function openAction(verb, runs, { phase, param } = {}) {
+  const mine = (newest += 1);
   if (runs?.bulk) {
     opened.set({ verb, bulk: runs, key: {} });
     return;
@@ -57,9 +60,10 @@ export async function openAction(verb, runs, { phase } = {}) {
   }
   const id = chosen[0].id ?? chosen[0];
   try {
-    opened.set({ verb, run: await api.get(`/runs/${encodeURIComponent(id)}`), phase: phase ?? null, key: {} });
+    const run = await api.get(`/runs/${encodeURIComponent(id)}`);
+    if (mine === newest) opened.set({ verb, run, phase: phase ?? null, param: param ?? null, key: {} });
   } catch (problem) {
-    toast(problem.message, { kind: "problem" });
+    if (mine === newest) toast(problem.message, { kind: "problem" });
   }
 }
 
@@ -69,5 +73,5 @@ export function Actions() {
   if (!now) return null;
   const close = () => opened.set(null);
   if (now.bulk) return html`<${BulkDialog} key=${now.key} verb=${now.verb} bulk=${now.bulk} close=${close} />`;
-  return html`<${DIALOGS[now.verb]} key=${now.key} verb=${now.verb} run=${now.run} phase=${now.phase} close=${close} />`;
+  return html`<${DIALOGS[now.verb]} key=${now.key} verb=${now.verb} run=${now.run} phase=${now.phase} param=${now.param} close=${close} />`;
 }

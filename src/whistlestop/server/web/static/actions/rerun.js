@@ -3,6 +3,7 @@ import { html, useState } from "../lib.js";
 import { api } from "../api.js";
 import { Link, navigate } from "../route.js";
 import { Dialog, Field, ProblemBox } from "../ui/index.js";
+import { useKeyed } from "./keys.js";
 import { Footer, NoteField, pathOf, useAsking } from "./state.js";
 
 export function changesOf(text) {
@@ -17,9 +18,10 @@ export function SetField({ value, onInput }) {
 export function RerunDialog({ run, close }) {
   const [note, setNote] = useState("");
   const [set, setSet] = useState("");
+  const keyed = useKeyed();
   const { busy, problem, act } = useAsking(close);
   const go = () => act(async () => {
-    const made = await api.post(`${pathOf(run)}/rerun`, { note, set: changesOf(set) });
+    const made = await api.post(`${pathOf(run)}/rerun`, keyed({ note, set: changesOf(set) }));
     return { ...made, text: `run #${made.number} is #${run.number} again` };
   }, (made) => navigate(`/runs/${made.id}`));
   return html`<${Dialog} title=${`Run #${run.number} ${run.name} again`} onClose=${close}

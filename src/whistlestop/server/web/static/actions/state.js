@@ -1,6 +1,6 @@
 // Which dialog is open, and what every one of them does: ask once, show the refusal in words, close when it is done.
-import { cell, html, useEffect, useState } from "../lib.js";
-import { api } from "../api.js";
+import { cell, html, useState } from "../lib.js";
+import { useAnswer } from "../answer.js";
 import { Button, Field, toast } from "../ui/index.js";
 
 export const opened = cell(null);
@@ -27,21 +27,9 @@ export function useAsking(close) {
   return { busy, problem, act };
 }
 
-/** What the server says it would do. */
+/** What the server says it would do: `[known, problem]`. */
 export function useConsequences(run, verb, phase) {
-  const [known, setKnown] = useState(null);
-  const [problem, setProblem] = useState(null);
-  useEffect(() => {
-    let current = true;
-    setKnown(null);
-    if (!verb) return undefined;
-    api.get(`${pathOf(run)}/consequences`, { verb, phase: phase ?? undefined }).then(
-      (found) => current && setKnown(found),
-      (failed) => current && setProblem(failed),
-    );
-    return () => { current = false; };
-  }, [run.id, verb, phase]);
-  return [known, problem];
+  return useAnswer(`${pathOf(run)}/consequences`, { verb, phase: phase ?? undefined });
 }
 
 export function sentence(text) {

@@ -3,9 +3,8 @@ import { html, useState } from "../lib.js";
 import { api } from "../api.js";
 import { number, steps as stepsOf } from "../format.js";
 import { Dialog, Empty, Field, ProblemBox } from "../ui/index.js";
+import { useKeyed } from "./keys.js";
 import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking } from "./state.js";
-
-const newKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
 
 export function ResumeDialog({ run, close }) {
   const [note, setNote] = useState("");
@@ -43,7 +42,7 @@ export function SaveDialog({ run, phase: wanted, close }) {
 export function ExtendDialog({ run, phase: wanted, close }) {
   const { open, first } = phasesOf(run, wanted);
   const [phase, setPhase] = useState(first);
-  const [key] = useState(newKey);
+  const keyed = useKeyed();
   const now = run.phases.find((each) => each.name === phase)?.progress ?? {};
   const [total, setTotal] = useState(now.total ? String(now.total) : "");
   const [note, setNote] = useState("");
@@ -52,7 +51,7 @@ export function ExtendDialog({ run, phase: wanted, close }) {
   const change = wish !== null && now.total ? wish - now.total : null;
   const wrong = total.trim() && (wish === null || wish < 1) ? "a whole number above zero" : null;
   const footer = html`<${Footer} close=${close} confirm="Change" busy=${busy} disabled=${!phase || !wish || change === 0}
-    onConfirm=${() => act(() => api.post(`${pathOf(run)}/extend`, { phase, steps: wish, note, key }))} />`;
+    onConfirm=${() => act(() => api.post(`${pathOf(run)}/extend`, keyed({ phase, steps: wish, note })))} />`;
   return html`<${Dialog} title=${`Steps of #${run.number} ${run.name}`} onClose=${close} footer=${footer}>
     <p>The end moves at the next step; learning-rate schedules that ask for the total see the new one.</p>
     <${ProblemBox} problem=${problem} />
@@ -70,13 +69,13 @@ export function ExtendDialog({ run, phase: wanted, close }) {
   <//>`;
 }
 
-export function SetDialog({ run, phase: wanted, close }) {
+export function SetDialog({ run, phase: wanted, param, close }) {
   const declaring = run.phases.filter((phase) => Object.keys(phase.params ?? {}).length && ["pending", "running"].includes(phase.status));
   const { first } = phasesOf(run, wanted);
   const [phase, setPhase] = useState(declaring.find((each) => each.name === first)?.name ?? declaring[0]?.name ?? null);
   const [values, setValues] = useState({});
   const [note, setNote] = useState("");
-  const [key] = useState(newKey);
+  const keyed = useKeyed();
   const { busy, problem, act } = useAsking(close);
   const params = run.phases.find((each) => each.name === phase)?.params ?? {};
   const changes = Object.fromEntries(Object.entries(values)
@@ -84,7 +83,7 @@ export function SetDialog({ run, phase: wanted, close }) {
     .map(([name, text]) => [name, read(text, params[name])]));
   const wrong = Object.values(changes).some((value) => value === undefined);
   const footer = html`<${Footer} close=${close} confirm="Set" busy=${busy} disabled=${wrong || !Object.keys(changes).length}
-    onConfirm=${() => act(() => api.post(`${pathOf(run)}/params`, { phase, params: changes, note, key }))} />`;
+    onConfirm=${() => act(() => api.post(`${pathOf(run)}/params`, keyed({ phase, params: changes, note })))} />`;
   return html`<${Dialog} title=${`Parameters of #${run.number} ${run.name}`} onClose=${close} footer=${footer}>
     ${!phase && html`<${Empty} title="Its program has declared no parameter">Declare one where it is used:
       <code> lr = run.param("lr", 0.1)</code>. It can then be changed here while the run goes on.<//>`}
@@ -93,9 +92,9 @@ export function SetDialog({ run, phase: wanted, close }) {
     ${Object.entries(params).map(([name, said]) => html`<${Field} key=${name} label=${name} hint=${range(said)}
       error=${name in changes && changes[name] === undefined ? "not a number" : null}>
       ${typeof (said.default ?? said.value) === "boolean"
-        ? html`<select value=${values[name] ?? show(said.value)} onChange=${(event) => setValues({ ...values, [name]: event.target.value })}>
+        ? html`<select autofocus=${name === param} value=${values[name] ?? show(said.value)} onChange=${(event) => setValues({ ...values, [name]: event.target.value })}>
             <option value="true">true</option><option value="false">false</option></select>`
-        : html`<input type="text" value=${values[name] ?? show(said.value)}
+        : html`<input type="text" autofocus=${name === param} value=${values[name] ?? show(said.value)}
             onInput=${(event) => setValues({ ...values, [name]: event.target.value })} />`}
     <//>`)}
     ${phase && html`<p class="muted small">Applied at the next step, and again at the same step after a resume.</p>

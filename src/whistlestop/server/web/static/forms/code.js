@@ -1,6 +1,6 @@
 // Which code a new run takes: that of another run, said plainly, or none.
 import { html, useEffect, useState } from "../lib.js";
-import { api } from "../api.js";
+import { api, now } from "../api.js";
 import { ago } from "../format.js";
 import { Link } from "../route.js";
 import { Field, Icon } from "../ui/index.js";
@@ -48,7 +48,7 @@ export function CodeField({ codes, value, onInput, names }) {
   return html`<div class="card code-card">
     <${Field} label="Code version">
       <select value=${value} disabled=${!codes} onChange=${(event) => onInput(event.target.value)}>
-        ${(codes?.runs ?? []).map((one) => html`<option key=${one.id} value=${one.id}>#${one.number} ${one.name}: ${codeWords(one.code)}, ${ago(one.created_at)}</option>`)}
+        ${(codes?.runs ?? []).map((one) => html`<option key=${one.id} value=${one.id}>#${one.number} ${one.name}: ${codeWords(one.code)}, ${ago(one.created_at, now())}</option>`)}
         <option value="">No code: an empty directory</option>
       </select>
     <//>

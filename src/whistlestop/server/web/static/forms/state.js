@@ -1,7 +1,8 @@
 // The text is the truth; the form is a view of it. Either may be typed in: the server applies the one to the other and
 // judges the whole, a moment after the last letter.
 import { useCallback, useEffect, useRef, useState } from "../lib.js";
-import { api } from "../api.js";
+import { api, isAway } from "../api.js";
+import { AWAY } from "../asking.js";
 import { change } from "./fields.js";
 
 const SETTLED = 250;  // milliseconds without a letter
@@ -28,7 +29,13 @@ export function useSpec(first) {
         readable: answer.fields.length > 0, fields: answer.fields.length ? answer.fields : before.fields,
       }));
     } catch (trouble) {
-      if (number === now.current.asked) setState((before) => ({ ...before, checking: false, ok: false, trouble }));
+      if (number !== now.current.asked) return;
+      if (isAway(trouble)) {  // nobody should have to type a letter for it
+        trouble.hint = "It is checked again until the server answers.";
+        clearTimeout(here.timer);
+        here.timer = setTimeout(check, AWAY);
+      }
+      setState((before) => ({ ...before, checking: false, ok: false, trouble }));
     }
   }, []);
 
@@ -46,7 +53,10 @@ export function useSpec(first) {
     now.current.sets.clear();
     setState((before) => ({ ...before, text: first, checking: true }));
     check();
-    return () => clearTimeout(now.current.timer);
+    return () => {
+      clearTimeout(now.current.timer);
+      now.current.asked += 1;  // who has left wants no answer
+    };
   }, [first]);
 
   const write = useCallback((text) => {

@@ -4,12 +4,11 @@ import { api } from "../api.js";
 import { mayAct, useMe } from "../me.js";
 import { Link, navigate, setQuery } from "../route.js";
 import { Button, Dialog, Empty, Field, Icon, ProblemBox, Spinner, toast } from "../ui/index.js";
+import { useKeyed } from "../actions/keys.js";
 import { CodeField, filesOf, useCodes } from "../forms/code.js";
 import { Editor } from "../forms/editor.js";
 import { Fields } from "../forms/fields.js";
 import { useSpec } from "../forms/state.js";
-
-const newKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
 
 function template(project) {
   return `name: my-run\nproject: ${project ?? "default"}\nphases:\n  - name: train\n    command: python train.py\n    slots: 1\n    checkpoint: {every: 10 minutes}\n`;
@@ -51,7 +50,7 @@ function Form({ query, source }) {
   const [note, setNote] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
-  const [key] = useState(newKey);
+  const keyed = useKeyed();
   const chosen = code ?? codes?.first ?? "";
   const submit = async () => {
     setBusy(true);
@@ -59,7 +58,7 @@ function Form({ query, source }) {
     const sets = source.flow ? spec.sets() : null;
     const what = sets ? { workflow: `${source.flow.name}@${source.flow.version}`, set: sets } : { spec: spec.text };
     try {
-      const made = await api.post("/runs", { ...what, code_of: chosen || undefined, note, key });
+      const made = await api.post("/runs", keyed({ ...what, code_of: chosen || undefined, note }));
       toast(`Run #${made.number} (${made.name}) is submitted.`);
       navigate(`/runs/${made.id}`);
     } catch (refused) {
