@@ -161,11 +161,17 @@ def test_zooming_by_drag_and_by_keys_asks_the_server_for_that_window(
 
 
 def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
-    web_server: ServerProcess, resumed: str, other: str, page_of: Callable[..., Any], check_page: Callable[..., None]
+    web_server: ServerProcess, resumed: str, other: str, page_of: Any, check_page: Callable[..., None]
 ) -> None:
     page = page_of(web_server)
     charts(page, resumed)
     page.get_by_role("button", name="Compare").click()
+    page.route("**/api/v1/runs?*", lambda route: route.abort(), times=1)
+    page.get_by_label("Find a run of").fill("oth")
+    page.get_by_role("dialog").get_by_role("alert").wait_for()
+    page.get_by_label("Find a run of").fill("other")
+    page.get_by_role("dialog").get_by_role("alert").wait_for(state="detached")
+    assert len(page_of.errors(page)) == 1  # of the lost request
     page.get_by_role("dialog").get_by_text("other run").click()
     page.get_by_role("dialog").get_by_role("button", name="Compare").click()
     until(lambda: f"compare={other}" in page.url, what="the address", within=10)
@@ -173,6 +179,11 @@ def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
     until(lambda: "other run" in legend.inner_text(), what="the other run's curve", within=10)
     dashes = legend.locator("line").evaluate_all("lines => lines.map(line => line.getAttribute('stroke-dasharray'))")
     assert len(set(dashes)) == len(dashes) == 2
+    page.get_by_role("button", name="Show loss as a table").click()
+    values = page.locator("figure").first.locator("tbody tr")
+    assert values.first.locator("td").nth(1).inner_text() == "–", "it was over long before"
+    assert values.last.locator("td").nth(1).inner_text() != "–"
+    page.get_by_role("button", name="Show loss as a table").click()
     page.get_by_role("radio", name="time").check()
     until(lambda: "axis=time" in page.url, what="the axis", within=10)
     page.locator("figure canvas").first.wait_for()
@@ -185,7 +196,7 @@ def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
 
 PURE = """async () => {
     const base = document.querySelector("script[type=module]").src.replace("app.js", "run/");
-    const {aligned, usual, zoomedBy} = await import(base + "chart-lines.js");
+    const {aligned, nearestOn, usual, zoomedBy} = await import(base + "chart-lines.js");
     const {oddWords, spansOf} = await import(base + "chart-odd.js");
     const spans = (x, y, nonfinite, odd) => spansOf({x, y, nonfinite}, odd)
         .map(({from, to, kinds, tail}) => [from, to, kinds.join(), tail]);
@@ -207,6 +218,8 @@ PURE = """async () => {
         oneEnd: zoomedBy(2, 30, [20, 40], [15, 100]),
         nearer: zoomedBy(0.5, 50, [0, 100], [0, 100]),
         usual: usual([spiky], 0, 99, false),
+        on: [[[], 5], [[9], 9], [[9], 10], [[0, 10, 20], 900], [[0, 10, 20], 24], [[0, 10, 20], -6], [[0, 10, 20], 14]]
+            .map(([x, value]) => nearestOn(x, value)),
     };
 }"""
 
@@ -229,6 +242,7 @@ def test_gaps_stretches_without_numbers_zooms_and_outliers_are_computed_right(
         "oneEnd": [None, 50],
         "nearer": [25, 75],
         "usual": [1, 1],
+        "on": [-1, 0, -1, -1, 2, -1, 1],  # nothing where the curve has not begun or is over
     }
 
 

@@ -1,5 +1,6 @@
 """The log of a real run in a real browser: live at its end, searched as a whole, long without being large."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,9 @@ def test_the_end_is_followed_until_somebody_scrolls_up(
     assert page.locator(".log-row .ansi-1").first.inner_text() == "red words"
     page.get_by_role("button", name="Show all of line").first.click()
     assert page.locator(".log-opened pre").inner_text().count("x") == 3000
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as without HTTPS
+    page.locator(".log-opened").get_by_role("button", name="Copy").click()
+    page.get_by_text(re.compile(r"Line \d+ is copied")).wait_for()
     page.locator(".log-opened").get_by_role("button", name="Close").click()
     check_page(page, "run-logs")
     page.get_by_role("button", name="Jump to newest").click()
@@ -93,7 +97,8 @@ def test_a_search_goes_through_the_whole_log_and_levels_leave_the_rest_out(
     assert "find=NEEDLE" in page.url
     page.get_by_label("Only matches").check()
     until(lambda: len(rows(page)) == 1, what="the match alone", within=10)
-    search.fill("")
+    page.get_by_role("link", name="Logs", exact=True).click()
+    until(lambda: search.input_value() == "", what="a box that says what is searched for", within=10)
     page.get_by_label("Level").select_option("warning")
     until(lambda: len(rows(page)) == 2, what="the warning and the error", within=20)
     assert [text.split()[0] for text in rows(page)] == ["WARNING", "ERROR"]

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 import whistlestop.testing.programs
+from whistlestop.domain.states import PhaseState, RunState
+from whistlestop.server import web
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
@@ -114,6 +116,20 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
     check_page(page, "run-running")
 
     page.get_by_role("button", name="Stop text as soon as it begins").click()
+    dialog = page.locator("dialog")
+    expect(dialog).to_contain_text("text ends as soon as it begins and its result counts", timeout=SOON)
+    held: list[Route] = []
+    about = "**/consequences?verb=stop&phase=tabular"
+    page.route(about, lambda route: held.append(route))
+    with page.expect_request(about):
+        dialog.get_by_label("Phase").select_option("tabular")
+    expect(dialog).to_contain_text("tabular ends at its next step")
+    expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_disabled()  # what is shown is not of it
+    held[0].abort()
+    expect(dialog.get_by_role("alert")).to_contain_text("It is asked again until it answers.")
+    page.unroute_all()
+    expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_enabled(timeout=SOON)
+    dialog.get_by_label("Phase").select_option("text")
     confirm(page, "Stop text")
     expect(text).to_contain_text("will stop as soon as it begins", timeout=SOON)
     page.get_by_role("button", name="Stop tabular now and keep its result").click()
@@ -125,11 +141,14 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
 
 
 def test_pause_resume_and_a_note_from_the_page(web_server: ServerProcess, page_of: Pages) -> None:
-    run = web_server.submit(loop("train"), directory=PROGRAMS, name="pausing")
+    run = web_server.submit(loop("warm", steps=5), loop("train"), directory=PROGRAMS, name="pausing")
     page = page_of(web_server)
     page.goto(f"/runs/{run.id}")
     moving(page, "train")
     page.get_by_role("button", name="Pause", exact=True).click()
+    at_once = page.get_by_role("radio", name="Leave at once")
+    expect(at_once).to_be_disabled(timeout=SOON)  # the checkpoint that there is, is that of the phase before
+    expect(page.locator("dialog .choices")).to_contain_text("there is no checkpoint of this phase yet")
     confirm(page, "Pause")
     status = page.locator(".run-title .status")
     expect(status).to_have_text("waiting", timeout=SOON)
@@ -166,6 +185,16 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     expect(ending.locator(".tail")).to_contain_text("proven gone")
     expect(page.get_by_role("button", name="Kill", exact=True)).to_have_count(0)
     check_page(page, "run-killed")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/checkpoints" in request.url else None)
+    page.route(re.compile(r"/logs\?tail|/checkpoints$"), lambda route: route.abort())
+    page.reload()
+    expect(ending).to_contain_text("They can't be read: The server can't be reached. It is asked again")
+    expect(ending).not_to_contain_text("It has printed nothing")
+    page.unroute_all()
+    expect(ending.locator(".tail")).to_contain_text("proven gone")
+    expect(page.get_by_role("button", name=re.compile("^(Run again|Continue)$"))).to_be_visible()
+    assert len(asked) == 2, "once by the whole page, and once more for the answer that was lost"
     page.get_by_role("link", name="All logs of attempt 1").click()
     expect(page).to_have_url(re.compile(r"tab=logs&attempt=1"))
 
@@ -227,6 +256,10 @@ def test_a_viewer_has_no_buttons_and_sees_a_stop_climb_its_ladder(
         expect(ladder.locator("[aria-current=step]")).to_have_text("flag")
         first = ladder.inner_text()
         until(lambda: ladder.inner_text() != first, what="the countdown")
+        client.pause(run.id)
+        alert = page.locator(".alert", has=page.locator(".ladder"))
+        expect(alert.get_by_role("status")).to_contain_text("Pausing, asked by local", timeout=SOON)
+        assert alert.get_by_role("status").locator(".ladder").count() == 0, "a countdown would be read out every second"
         client.kill(run.id)
         expect(page.locator(".run-title .status")).to_have_text("killed", timeout=SOON)
 
@@ -257,6 +290,61 @@ def test_a_run_that_stopped_early_says_so_and_its_filters_look_at_every_event(
     expect(row).to_contain_text("at 75%")
     expect(row).to_contain_text("enough")
     expect(row.get_by_text(f"#{run.number}")).to_be_visible()
+
+
+def test_the_event_filter_offers_every_kind_that_is_written() -> None:
+    script = (Path(web.__file__).parent / "static" / "run" / "events.js").read_text()
+    offered = set(re.findall(r'"(\w+)"', script.partition("const KINDS = [")[2].partition("]")[0]))
+    services = Path(web.__file__).parents[1] / "services"
+    asked = {kind for file in services.glob("*.py") for kind in re.findall(r'"(\w+_requested)"', file.read_text())}
+    assert len(asked) >= 8
+    states = {f"run_{state}" for state in RunState} | {f"phase_{state}" for state in PhaseState}
+    assert (asked | states) - offered == set()
+
+
+MONITORS = """async () => {
+    const base = document.querySelector("script[type=module]").src.replace("app.js", "");
+    const {html, render} = await import(base + "lib.js");
+    const {BatchMonitor, StepMonitor} = await import(base + "run/monitor.js");
+    const {ordinal} = await import(base + "run/words.js");
+    const place = document.createElement("div");
+    document.body.prepend(place);
+    const text = (selector) => place.querySelector(selector).textContent.replace(/\\s+/g, " ");
+    const batches = (said) => {
+        const progress = {total: 3000, batches: 1000, batch: 0, ...said};
+        render(html`<${BatchMonitor} progress=${progress} status="running" />`, place);
+        return text("figcaption");
+    };
+    const marks = {epochs: [500, 1000, 1500], evaluations: [], per_epoch: 500};
+    const ends = (said, told = marks) => {
+        render(html`<${StepMonitor} progress=${said} marks=${told} status="running" />`, place);
+        return text(".legend").match(/[0-9,]+\\/[0-9,]+/)?.[0];
+    };
+    return {
+        between: batches({step: 2000, epoch: 2}), end: batches({step: 3000, epoch: 3}),
+        uneven: batches({step: 2500, total: 2500, epoch: 2, batch: 500}),
+        unknown: ends({step: 2600, total: null}), known: ends({step: 2600, total: 4000}),
+        many: ends({step: 2000, total: null}, {...marks, epochs: [], per_epoch: 2}),
+        places: [1, 3, 4, 11, 21, 22, 33, 111, 112].map(ordinal),
+    };
+}"""
+
+
+def test_the_monitors_show_no_epoch_that_never_begins_and_every_end_that_was_passed(
+    web_server: ServerProcess, page_of: Pages
+) -> None:
+    page = page_of(web_server)
+    page.goto("/no/such/page")
+    page.locator("main").wait_for()
+    assert page.evaluate(MONITORS) == {
+        "between": "BatchesE20/1,000",
+        "end": "BatchesE21,000/1,000",
+        "uneven": "BatchesE2500/1,000",
+        "unknown": "5/5",
+        "known": "3/3",
+        "many": "1,000/1,000",
+        "places": ["first", "third", "4th", "11th", "21st", "22nd", "33rd", "111th", "112th"],
+    }
 
 
 def test_a_level_shows_the_newest_lines_and_enter_waits_for_its_match(

@@ -10,6 +10,7 @@ import { Alerts } from "../run/alerts.js";
 import { Attempts } from "../run/attempts.js";
 import { Configuration } from "../run/configuration.js";
 import { Events } from "../run/events.js";
+import { useKept } from "../run/ending.js";
 import { Header } from "../run/header.js";
 import { Overview } from "../run/overview.js";
 import { useRun } from "../run/state.js";
@@ -26,6 +27,7 @@ export default function Page({ params, query }) {
   const me = useMe();
   const actions = useActions();
   const { run } = state;
+  const kept = useKept(run);
   useTitle(run && `#${run.number} ${run.name}`);
   if (!run) {
     if (!state.problem) return html`<h1 class="visually-hidden">Run</h1><${Spinner} label="The run is being read" />`;
@@ -42,14 +44,14 @@ export default function Page({ params, query }) {
     count: id === "attempts" ? allAttempts(run).length || undefined : undefined,
   }));
   return html`<div class="run-page">
-    <${Header} run=${run} told=${state.told} me=${me} actions=${actions} />
+    <${Header} run=${run} told=${state.told} kept=${kept} me=${me} actions=${actions} />
     <${Alerts} run=${run} events=${state.events} />
     <${Tabs} label="Parts of run #${run.number}" tabs=${tabs} current=${current} />
-    <${Tab} current=${current} state=${state} me=${me} actions=${actions} query=${query} />
+    <${Tab} current=${current} state=${state} kept=${kept} me=${me} actions=${actions} query=${query} />
   </div>`;
 }
 
-function Tab({ current, state, me, actions, query }) {
+function Tab({ current, state, kept, me, actions, query }) {
   const { run } = state;
   switch (current) {
     case "charts":
@@ -63,7 +65,7 @@ function Tab({ current, state, me, actions, query }) {
     case "configuration":
       return html`<${Configuration} run=${run} />`;
     default:
-      return html`<${Overview} state=${state} me=${me} actions=${actions} />`;
+      return html`<${Overview} state=${state} kept=${kept} me=${me} actions=${actions} />`;
   }
 }
 

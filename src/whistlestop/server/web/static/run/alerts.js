@@ -1,4 +1,5 @@
-// What needs to be known before anything else: a silent runner, a recovery, a request on its way.
+// What needs to be known before anything else: a silent runner, a recovery, a request on its way. A screen reader is told the
+// sentence that stays: with a countdown in it, it would read the whole anew every second.
 import { html } from "../lib.js";
 import { length } from "../format.js";
 import { Icon } from "../ui/index.js";
@@ -24,8 +25,8 @@ function Recovering({ run }) {
   const phase = run.phases.find((one) => one.name === run.phase);
   const last = phase?.attempts[phase.attempts.length - 1];
   const left = useCountdown(phase?.retry_at);
-  return html`<div class="alert is-waiting" role="status"><${Icon} name="redo" /><div>
-    <p><strong>Recovering</strong>${last?.text ? `: ${last.text}` : run.reason ? `: ${run.reason}` : ""}.
+  return html`<div class="alert is-waiting"><${Icon} name="redo" /><div>
+    <p><span role="status"><strong>Recovering</strong>${last?.text ? `: ${last.text}` : run.reason ? `: ${run.reason}` : ""}.</span>
     ${left ? ` Next try in ${length(left)}.` : " It goes on by itself as soon as there are slots."}</p>
   </div></div>`;
 }
@@ -33,9 +34,9 @@ function Recovering({ run }) {
 function Requested({ run, events, phase }) {
   const kinds = run.requested === "kill" ? ["kill_requested", "cancel_requested"] : ["pause_requested"];
   const asked = lastRequest(events, kinds);
-  return html`<div class="alert is-${run.requested === "kill" ? "killed" : "waiting"}" role="status">
+  return html`<div class="alert is-${run.requested === "kill" ? "killed" : "waiting"}">
     <${Icon} name=${run.requested === "kill" ? "square" : "bars"} /><div>
-    <p><strong>${run.requested === "kill" ? "Being killed" : "Pausing"}</strong>${asked ? `, asked by ${asked.actor} at ${moment(asked.at)}` : ""}.
+    <p role="status"><strong>${run.requested === "kill" ? "Being killed" : "Pausing"}</strong>${asked ? `, asked by ${asked.actor} at ${moment(asked.at)}` : ""}.
       ${run.requested === "kill" ? " Shown as killed once every process is proven gone."
         : " Shown as waiting once it has saved and its slots are free."}</p>
     ${phase && html`<${Ladder} ladder=${phase.ladder} />`}

@@ -3,7 +3,7 @@ import { html, useCallback, useEffect, useId, useMemo, useRef, useState } from "
 import { number } from "../format.js";
 import { Icon } from "../ui/index.js";
 import { Plot, xRange, yRange } from "./chart.js";
-import { curvesOf, nearest, outside, summary, zoomedBy } from "./chart-lines.js";
+import { curvesOf, nearest, nearestOn, outside, summary, zoomedBy } from "./chart-lines.js";
 import { oddWord, oddWords } from "./chart-odd.js";
 import { ChartTable } from "./chart-table.js";
 import { dashOf } from "./chart-theme.js";
@@ -176,7 +176,7 @@ function Legend({ curves, cursor, axis, runs, theme }) {
     : curves.filter((curve) => curve.superseded && cursor >= curve.x[0] && cursor <= curve.x.at(-1));
   return html`<div class="chart-legend" aria-hidden="true">
     ${curves.filter((curve) => !curve.superseded).map((curve, row) => {
-      const at = cursor === null ? -1 : nearest(curve.x, cursor);
+      const at = cursor === null ? -1 : nearestOn(curve.x, cursor);
       return html`<div class="legend-row" key=${curve.run}>
         ${(compared || cursor !== null) && html`<${Sample} curve=${curve} theme=${theme} />`}
         ${compared && html`<span class="legend-name">${runs[curve.at]?.title}</span>`}

@@ -136,6 +136,14 @@ export function nearest(x, value) {
   return after > 0 && value - x[after - 1] < x[after] - value ? after - 1 : after;
 }
 
+/** The same, but -1 where the curve has not begun or is over: farther off than half the way to its next point would be. */
+export function nearestOn(x, value) {
+  const at = nearest(x, value);
+  if (at < 0 || (value >= x[0] && value <= x.at(-1))) return at;
+  const gap = x.length < 2 ? 0 : at === 0 ? x[1] - x[0] : x[at] - x[at - 1];
+  return Math.abs(value - x[at]) <= gap / 2 ? at : -1;
+}
+
 /** What the caption says of a run's own curve. */
 export function summary(curve) {
   const bounds = extent([curve], -Infinity, Infinity, false);

@@ -1,7 +1,7 @@
 // A chart in numbers: for those who can't see it, and for those who want to copy one.
 import { html } from "../lib.js";
 import { number } from "../format.js";
-import { nearest } from "./chart-lines.js";
+import { nearestOn } from "./chart-lines.js";
 
 const MOST = 100;  // rows; zoom in for more
 
@@ -21,12 +21,17 @@ export function ChartTable({ curves, axis, runs, name }) {
       </tr></thead>
       <tbody>${rows.map((at) => html`<tr key=${own.x[at]}>
         <th scope="row">${axis.label(own.x[at])}</th>
-        ${shown.map((curve) => html`<td class="is-number">${said(curve.y[curve === own ? at : nearest(curve.x, own.x[at])])}</td>`)}
+        ${shown.map((curve) => html`<td class="is-number">${curve === own ? said(curve.y[at]) : saidOn(curve, own.x[at])}</td>`)}
         ${bounds && html`<td class="is-number">${said(own.low[at])}</td><td class="is-number">${said(own.high[at])}</td>`}
       </tr>`)}</tbody>
     </table>
     ${every > 1 && html`<p class="chart-note">One row of ${every}: zoom in to see the others.</p>`}
   </div>`;
+}
+
+function saidOn(curve, x) {
+  const at = nearestOn(curve.x, x);
+  return at < 0 ? "–" : said(curve.y[at]);
 }
 
 const said = (value) => (value === null || value === undefined ? "not finite" : number(value));

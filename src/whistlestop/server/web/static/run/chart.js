@@ -6,7 +6,7 @@ import { drawAttempts, drawBounds, drawNonfinite, drawOutside } from "./chart-dr
 import { dashOf } from "./chart-theme.js";
 
 const HEIGHT = 200;
-const crosshair = uPlot.sync("charts");
+const CROSSHAIR = "charts";  // plots with this key share one
 const LINE = 1.5;
 const EDGE = 30;  // half of a long label: 1,000,000
 
@@ -24,12 +24,10 @@ export function Plot({ curves, window, log, trimmed, theme, label, onCursor, onZ
     const element = host.current;
     const made = new uPlot(options(now, element.clientWidth || 320, tall), dataOf(now.current.curves), element);
     plot.current = made;
-    crosshair.sub(made);
     if (handle) handle.current = handleOf(made, now);
     const reset = () => now.current.onReset?.();
     made.over.addEventListener("dblclick", reset);
     return () => {
-      crosshair.unsub(made);
       made.destroy();
       plot.current = null;
     };
@@ -114,7 +112,7 @@ function options(now, width, tall) {
   return {
     width, height: heightOf(tall), padding: [10, EDGE, 0, 0], legend: { show: false }, series: seriesOf(curves, theme),
     cursor: {
-      sync: { key: crosshair.key, scales: ["x", null], setSeries: false },
+      sync: { key: CROSSHAIR, scales: ["x", null], setSeries: false },
       drag: { x: true, y: false, setScale: false, dist: 5 },
       points: { size: 7 }, y: false, dataIdx: (plot, series, closest, x) => ownIndex(plot, series, closest, x),
     },

@@ -61,7 +61,7 @@ export class ChartStore {
 
   close() {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    clearTimeout(this.#timer?.id);
   }
 
   #soon(milliseconds) {

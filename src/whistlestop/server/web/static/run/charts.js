@@ -11,7 +11,6 @@ import { keyOf, perEpoch, phasesOf, sectionsOf } from "./charts-names.js";
 import { ChartStore } from "./charts-store.js";
 import { useCompared } from "./compare.js";
 
-export const chartTopics = ["series"];
 const FIRST = 24;  // charts of a section that are there at once
 const PACE = 1000;
 

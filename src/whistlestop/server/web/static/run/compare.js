@@ -95,7 +95,9 @@ function Choose({ run, compared, put, onClose }) {
     timer.current = setTimeout(async () => {
       try {
         const page = await api.get("/runs", { project: run.project, search: search || undefined, limit: 50 });
-        if (!left) setRuns(page.runs.filter((one) => one.id !== run.id));
+        if (left) return;
+        setRuns(page.runs.filter((one) => one.id !== run.id));
+        setProblem(null);
       } catch (error) {
         if (!left) setProblem(error);
       }

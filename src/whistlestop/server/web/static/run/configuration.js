@@ -1,24 +1,17 @@
 // What it runs with, exactly: the YAML, the workflow's version, the code, the names of its environment.
 import { html, useMemo } from "../lib.js";
 import { Link } from "../route.js";
-import { Button, Icon, toast } from "../ui/index.js";
+import { Button, Icon } from "../ui/index.js";
+import { copy } from "./copying.js";
 
 export function Configuration({ run }) {
   const spec = run.spec ?? "";
   const lines = useMemo(() => spec.replace(/\n$/, "").split("\n").map((line, at) => html`<span
     class="spec-line" key=${at} data-line=${at + 1}>${line}${"\n"}</span>`), [spec]);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(spec);
-      toast("The configuration is copied.");
-    } catch {
-      toast("The browser does not allow it: select the text instead.", { kind: "problem" });
-    }
-  };
   return html`<div class="overview">
     <section class="overview-main card" aria-labelledby="spec-title">
       <div class="card-head"><h2 id="spec-title">whistle.yaml</h2>
-        <${Button} class="push" onClick=${copy}><${Icon} name="copy" />Copy<//></div>
+        <${Button} class="push" onClick=${() => copy(spec, "The configuration is copied.")}><${Icon} name="copy" />Copy<//></div>
       <pre class="spec" tabindex="0" aria-label="The exact configuration"><code>${lines}</code></pre>
     </section>
     <aside class="overview-side" aria-label="Origin and code">

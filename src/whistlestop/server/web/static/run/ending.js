@@ -1,30 +1,23 @@
 // One screen for the question "what ended it, who, with which last words" (and: what does a paused run wait for).
-import { api } from "../api.js";
-import { html, useEffect, useState } from "../lib.js";
+import { useAnswer } from "../answer.js";
+import { html } from "../lib.js";
 import { clock, credits } from "../format.js";
 import { Link } from "../route.js";
 import { StatusMark } from "../ui/index.js";
+import { isEnded } from "./reduce.js";
 import { allAttempts, count, lastRequest, moment, stopWords } from "./words.js";
 
 const LINES = 12;
 
 /** How many checkpoints an ended run has kept; null while nobody knows. */
 export function useKept(run) {
-  const [kept, setKept] = useState(null);
-  const ended = ["completed", "failed", "killed"].includes(run.status);
-  useEffect(() => {
-    let gone = false;
-    setKept(null);
-    if (ended) api.get(`/runs/${encodeURIComponent(run.id)}/checkpoints`).then((all) => { if (!gone) setKept(all.length); }, () => {});
-    return () => { gone = true; };
-  }, [run.id, run.status]);
-  return kept;
+  const [all] = useAnswer(run && isEnded(run) ? `/runs/${encodeURIComponent(run.id)}/checkpoints` : null);
+  return all?.length ?? null;
 }
 
 const TITLES = { completed: "Completed", failed: "Failed", killed: "Killed", waiting: "Waiting" };
 
-export function Ending({ run, events }) {
-  const kept = useKept(run);
+export function Ending({ run, events, kept }) {
   if (!TITLES[run.status]) return null;
   const attempts = allAttempts(run);
   const culprit = decisive(run, attempts);
@@ -91,19 +84,14 @@ function asker(run, events) {
 }
 
 function LastLines({ run, attempt }) {
-  const [lines, setLines] = useState(null);
-  useEffect(() => {
-    let gone = false;
-    api.get(`/runs/${encodeURIComponent(run.id)}/logs`, { tail: LINES, attempt: attempt.number }).then(
-      (page) => { if (!gone) setLines(page.lines); },
-      () => { if (!gone) setLines([]); },
-    );
-    return () => { gone = true; };
-  }, [run.id, run.status, attempt.number, attempt.status]);
+  const path = `/runs/${encodeURIComponent(run.id)}/logs`;
+  const [page, problem] = useAnswer(path, { tail: LINES, attempt: attempt.number }, `${run.status} ${attempt.status}`);
+  const lines = page?.lines ?? null;
   const href = `/runs/${encodeURIComponent(run.id)}?tab=logs&attempt=${attempt.number}`;
   return html`<div class="tail-box">
     <p class="tail-head"><span>The last lines</span><${Link} href=${href}>All logs of attempt ${attempt.number}<//></p>
-    ${lines !== null && lines.length === 0 ? html`<p class="small muted">It has printed nothing.</p>`
+    ${problem ? html`<p class="small muted">They can't be read: ${problem.detail} ${problem.hint}</p>`
+      : lines !== null && lines.length === 0 ? html`<p class="small muted">It has printed nothing.</p>`
       : html`<pre class="tail" tabindex="0" aria-label="The last log lines">${(lines ?? []).map((line) => html`<span
         key=${line.line} class="tail-row is-${line.level}"><time>${clock(line.at)}</time> ${line.text}${"\n"}</span>`)}</pre>`}
   </div>`;

@@ -6,10 +6,9 @@ import { mayAct } from "../me.js";
 import { Link } from "../route.js";
 import { Bar, Button, Icon, Menu, Status, Ticking } from "../ui/index.js";
 import { Spent } from "./credits.js";
-import { useKept } from "./ending.js";
-import { count, isActive, moment, stoppedEarly, withClocks } from "./words.js";
+import { count, isActive, moment, ordinal, stoppedEarly, withClocks } from "./words.js";
 
-export function Header({ run, told, me, actions }) {
+export function Header({ run, told, kept, me, actions }) {
   return html`<header class="run-head">
     <nav class="crumbs" aria-label="Breadcrumb"><ol>
       <li><${Link} href="/">Training<//></li>
@@ -19,7 +18,7 @@ export function Header({ run, told, me, actions }) {
     <div class="run-title">
       <h1><span class="run-number">#${run.number}</span> ${run.name}</h1>
       <${Status} status=${run.status} recovering=${run.recovering} requested=${run.requested} />
-      <${Verbs} run=${run} me=${me} actions=${actions} />
+      <${Verbs} run=${run} kept=${kept} me=${me} actions=${actions} />
     </div>
     <${Why} run=${run} />
     <${Figures} run=${run} told=${told} />
@@ -30,9 +29,9 @@ export function Header({ run, told, me, actions }) {
 function Why({ run }) {
   const lines = [];
   if (run.reason && run.status !== "completed" && !run.recovering) lines.push(html`<span class="head-reason">${run.reason}</span>`);
-  if (run.queue) lines.push(html`<span>${place(run.queue.position)} in the queue; waits for ${withClocks(run.queue.waits_for)}</span>`);
+  if (run.queue) lines.push(html`<span>${ordinal(run.queue.position)} in the queue; waits for ${withClocks(run.queue.waits_for)}</span>`);
   if (run.parent) lines.push(html`<${Lineage} parent=${run.parent} />`);
-  lines.push(html`<span>started by <strong>${run.created_by || "somebody"}</strong>, <time datetime=${run.created_at}
+  lines.push(html`<span>submitted by <strong>${run.created_by || "somebody"}</strong>, <time datetime=${run.created_at}
     >${moment(run.created_at)}</time></span>`);
   return html`<p class="run-why">${lines.map((line, at) => html`<span class="why-part" key=${at}>${line}</span>`)}</p>`;
 }
@@ -44,8 +43,6 @@ function Lineage({ parent }) {
     ? html`<span>${word} a run that was deleted${step}</span>`
     : html`<span>${word} <${Link} href="/runs/${encodeURIComponent(parent.run)}">run #${parent.number}<//>${step}</span>`;
 }
-
-const place = (n) => (n === 1 ? "first" : n === 2 ? "second" : n === 3 ? "third" : `${n}th`);
 
 function Figures({ run, told }) {
   const going = run.phases.some(isActive);
@@ -96,12 +93,11 @@ function Verbs(props) {
   return mayAct(props.me) ? html`<${Buttons} ...${props} />` : null;
 }
 
-function Buttons({ run, me, actions }) {
+function Buttons({ run, kept, me, actions }) {
   const ended = ["completed", "failed", "killed"].includes(run.status);
   const act = (verb) => () => actions.openAction(verb, [run]);
   const absent = actions === null;
   const killing = run.requested === "kill";
-  const kept = useKept(run);
   return html`<div class="run-verbs" role="group" aria-label="Actions">
     ${!ended && (run.status === "waiting"
       ? html`<${Button} kind="primary" disabled=${absent} onClick=${act("resume")}><${Icon} name="play" />Resume<//>`

@@ -7,19 +7,26 @@ const TYPING = 250;  // milliseconds without a letter before a search begins
 
 export function LogTools({ run, sizes, attempt, search, level, only, times, setTimes, scan, hits, current, step }) {
   const [text, setText] = useState(search);
-  const timer = useRef(0);
+  const timer = useRef(null);
   useEffect(() => () => clearTimeout(timer.current), []);
+  useEffect(() => {  // the address may change without the box: by the tab, or by going back
+    if (timer.current === null) setText(search);
+  }, [search]);
   const find = (value) => setQuery({ find: value || null, only: value && only ? "1" : null });
   const type = (event) => {
     const typed = event.target.value;
     setText(typed);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => find(typed), TYPING);
+    timer.current = setTimeout(() => {
+      timer.current = null;
+      find(typed);
+    }, TYPING);
   };
   const key = (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
     clearTimeout(timer.current);
+    timer.current = null;
     if (text !== search) find(text);
     if (text) step(event.shiftKey ? -1 : 1, text);
   };

@@ -4,6 +4,7 @@ import { clock, day } from "../format.js";
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../lib.js";
 import { setQuery } from "../route.js";
 import { Empty, ProblemBox, Spinner } from "../ui/index.js";
+import { copy } from "./copying.js";
 import { ROW, VirtualList } from "./logs-list.js";
 import { LogScan } from "./logs-scan.js";
 import { LogStore } from "./logs-store.js";
@@ -136,7 +137,7 @@ function Opened({ line, search, onClose }) {
     <div class="card-head"><h3>Line ${line.line} of attempt ${line.attempt}</h3>
       <span class="muted small">${line.text.length.toLocaleString("en-US")} letters</span>
       <span class="push row">
-        <button type="button" class="button is-plain is-small" onClick=${() => navigator.clipboard?.writeText(plain(line.text))}>Copy</button>
+        <button type="button" class="button is-plain is-small" onClick=${() => copy(plain(line.text), `Line ${line.line} is copied.`)}>Copy</button>
         <button type="button" class="button is-plain is-small" onClick=${onClose}>Close</button></span></div>
     <pre tabindex="0"><${Text} text=${line.text} search=${search} /></pre>
   </div>`;

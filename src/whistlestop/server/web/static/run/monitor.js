@@ -7,12 +7,13 @@ import { count, plural } from "./words.js";
 const NAME = 26;  // pixels that an epoch's name needs
 const GAP = 4;  // pixels between two marks: closer ones would be a block
 const THINNED = 500;  // the server tells no more marks than that
+const NONE = [];
 
 export function StepMonitor({ progress, marks, status }) {
   const { step, total } = progress;
   const evaluations = marks?.evaluations ?? [];
-  const ends = marks?.epochs ?? [];
   const known = total !== null && total !== undefined;
+  const ends = useEnds(marks, step, known);
   // Without a known end the line goes on a little beyond where it is, rounded so that it does not jitter.
   const scale = known ? Math.max(total, step) : openEnd(Math.max(step, evaluations[evaluations.length - 1] ?? 0));
   const share = scale ? Math.min(1, step / scale) : 0;
@@ -52,8 +53,9 @@ export function StepMonitor({ progress, marks, status }) {
 }
 
 export function BatchMonitor({ progress, status }) {
-  const { batch, batches, epoch } = progress;
+  const { batches } = progress;
   if (!batches || batches === 1) return null;  // a loop that counts epochs alone has no batches
+  const { epoch, batch } = reached(progress);
   const share = Math.min(1, batch / batches);
   return html`<figure class="monitor is-batches" data-monitor="batches">
     <figcaption><span class="monitor-name">Batches</span><span class="epoch-chip">E${epoch}</span>
@@ -66,13 +68,30 @@ export function BatchMonitor({ progress, status }) {
   </figure>`;
 }
 
+/** The program counts on behind the last batch, to an epoch that never begins: then it is the last one, and full. */
+function reached({ step, total, epoch, batch, batches }) {
+  return total && step >= total && batch === 0 && epoch > 0 ? { epoch: epoch - 1, batch: batches } : { epoch, batch };
+}
+
+/** Where epochs end. The server tells it as far as the run's end, and where that is not known, as far as the run had come. */
+function useEnds(marks, step, known) {
+  const told = marks?.epochs ?? NONE;
+  const each = marks?.per_epoch;
+  const last = told[told.length - 1] ?? 0;
+  const more = known || !each ? 0 : Math.max(0, Math.floor((step - last) / each));
+  return useMemo(() => {
+    const every = Math.ceil(more / THINNED);
+    return more ? [...told, ...Array.from({ length: Math.floor(more / every) }, (_, at) => last + (at + 1) * every * each)] : told;
+  }, [told, each, more]);
+}
+
 function path(steps, scale) {
   return scale ? steps.map((step) => Math.round((step / scale) * 99_800 + 100) / 100) : [];
 }
 
 /** How many epochs have ended, and how many there will be: the marks may be thinned, these are not. */
 function epochCounts(ends, perEpoch, step, total) {
-  if (perEpoch && total && ends.length >= THINNED - 50) return { passed: Math.floor(step / perEpoch), all: Math.floor(total / perEpoch) };
+  if (perEpoch && ends.length >= THINNED - 50) return { passed: Math.floor(step / perEpoch), all: Math.floor((total ?? step) / perEpoch) };
   return { passed: ends.filter((end) => end <= step).length, all: ends.length };
 }
 

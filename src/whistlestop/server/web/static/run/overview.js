@@ -7,11 +7,11 @@ import { Note } from "./note.js";
 import { Track } from "./track.js";
 import { moment } from "./words.js";
 
-export function Overview({ state, me, actions }) {
+export function Overview({ state, kept, me, actions }) {
   const { run, told, timeline, events, took } = state;
   return html`<div class="overview">
     <div class="overview-main">
-      <${Ending} run=${run} events=${events} />
+      <${Ending} run=${run} events=${events} kept=${kept} />
       <${Track} run=${run} told=${told} timeline=${timeline} me=${me} actions=${actions} />
     </div>
     <aside class="overview-side" aria-label="Note, credits and facts">

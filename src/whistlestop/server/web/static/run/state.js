@@ -6,6 +6,7 @@ import { useStream } from "../live.js";
 import { begin, isEnded, reduce } from "./reduce.js";
 
 const FIRST_EVENTS = 200;
+const MORE_EVENTS = 500;
 const LOOK_AGAIN = 15_000;  // what no message tells: a runner that has fallen silent, a run that was deleted
 const GATHER = 100;  // ms: a burst of messages is one update of the page
 const RETELLS = new Set([  // events after which the timeline has something new
@@ -131,12 +132,9 @@ export function useRun(id, more = []) {
     };
   }, [id, open]);
 
-  const loadOlder = async (search, scope) => {
-    const oldest = state.events[0]?.seq;
-    const query = { before: oldest, newest: true, limit: 500, search: search || undefined, scope: scope || undefined };
-    const events = await api.get(`${path}/events`, query);
-    if (!search && !scope) dispatch({ kind: "older", events, most: 500 });
-    return events;
+  const loadOlder = async () => {
+    const events = await api.get(`${path}/events`, { before: state.events[0]?.seq, newest: true, limit: MORE_EVENTS });
+    dispatch({ kind: "older", events, most: MORE_EVENTS });
   };
   const took = (run) => dispatch({ kind: "run", run, now: performance.now() });
   return { ...state, ended: state.run !== null && isEnded(state.run), loadOlder, took, hear };

@@ -98,8 +98,7 @@ function Reasons({ phase }) {
   const sorted = [...phase.stop_reasons].sort((one, other) => Number(other.decisive) - Number(one.decisive));
   return html`<div class="reasons"><p class="small muted">${ended ? "Training ended:" : "Reasons so far:"}</p>
     <ul>${sorted.map((reason, at) => html`<li key=${at} class="reason ${reason.decisive ? "is-decisive" : ""}">
-      <strong>${stopWords(reason).word}</strong>
-      ${stopWords(reason).text && html`<span>${stopWords(reason).text}</span>`}
+      <strong>${stopWords(reason).word}</strong> ${stopWords(reason).text && html`<span>${stopWords(reason).text}</span>`}
       ${reason.decisive && sorted.length > 1 && html`<em class="kind-tag is-decisive">decisive</em>`}
     </li>`)}</ul></div>`;
 }

@@ -4,6 +4,12 @@ import { clock, day } from "../format.js";
 export const count = (n) => (n ?? 0).toLocaleString("en-US");
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
+/** first, second, third, 4th, 21st, 111th */
+export function ordinal(n) {
+  const teen = Math.floor((n % 100) / 10) === 1;
+  return ["first", "second", "third"][n - 1] ?? `${n}${(teen ? null : ["st", "nd", "rd"][(n % 10) - 1]) ?? "th"}`;
+}
+
 /** 2026-03-01 14:03:59 */
 export const moment = (iso) => (iso ? `${day(iso)} ${clock(iso)}` : "–");
 
