@@ -64,6 +64,22 @@ def test_a_restart_in_mid_stream_loses_and_doubles_nothing(canned: Canned, trans
     assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "2", "2"]
 
 
+def test_what_comes_again_for_want_of_an_id_is_handed_out_once(canned: Canned, transport: Transport) -> None:
+    def said(kind: str, seen: int | None, **data: int) -> str:
+        where = "" if seen is None else f"id: {seen}\n"
+        return f"event: {kind}\n{where}data: {json.dumps(data)}\n\n"
+
+    def line(seen: int | None, attempt: int, line: int) -> str:
+        return said("log", seen, attempt=attempt, line=line, n=attempt * 10 + line)
+
+    first = line(1, 1, 1) + line(None, 1, 2) + said("event", None, seq=5, n=5) + line(None, 2, 1)
+    again = line(None, 1, 2) + said("event", None, seq=5, n=5) + said("event", None, seq=6, n=6) + line(None, 2, 1)
+    canned.says(200, first, "text/event-stream")
+    canned.says(200, again + line(2, 2, 2) + sse(end=True), "text/event-stream")
+    assert read(transport, Time()) == [11, 12, 5, 21, 6, 22]
+    assert [headers.get("Last-Event-ID") for _, _, headers, _ in canned.seen] == [None, "1"]
+
+
 def test_an_id_alone_is_where_it_goes_on(canned: Canned, transport: Transport) -> None:
     canned.says(200, ": hello\n\nid: 7\n\nid: 8\n", "text/event-stream")
     canned.says(200, sse(8, end=True), "text/event-stream")

@@ -1,6 +1,7 @@
 """Who has much to catch up with: he hears the present on the way, takes nobody's thread, and gets every line once."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from whistlestop.server.services import history, ingest
 from whistlestop.server.services.feeds import PAGES, Feeds
 from whistlestop.server.services.run_feed import RunFeed
 from whistlestop.server.services.seen import Seen
-from whistlestop.server.store import logs, metrics
+from whistlestop.server.store import events, logs, metrics
+from whistlestop.server.store.schema import attempts
 from whistlestop.testing.world import World, ended, world
 from whistlestop.wire.api import LogPage
 from whistlestop.wire.frames import Data, LogLine, pack_record
@@ -137,3 +139,75 @@ def test_a_whole_log_ends_where_it_ended_when_it_was_asked_for_or_with_the_token
         assert "cut off" in found[-1]
     else:
         assert found == [f"line {number}" for number in range(1, 101)]
+
+
+def messages(text: bytes) -> list[tuple[str | None, dict[str, Any]]]:
+    """Id, if it has one, and data."""
+    found = []
+    for block in text.decode().split("\n\n")[:-1]:
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((fields.get("id"), json.loads(fields["data"])))
+    return found
+
+
+def many_attempts(here: World, run: str) -> None:
+    """A line of each of eighty that ended, and some more of the one that runs."""
+    attempt = here.attempt(run)
+    others = [
+        {**attempt._mapping, "id": f"a-{number}", "number": number, "token_hash": f"t-{number}", "state": "failed"}
+        for number in range(2, 82)
+    ]
+    with here.context.database.write() as connection:
+        connection.execute(attempts.insert(), others)
+        for other in others:
+            logs.append(connection, other["id"], 1, [pack_record(LogLine(1.0, "out", 0, "once"))[4:]])
+            events.add(connection, run, "notice", "a start", at=1.0, attempt=other["number"])
+        body = [pack_record(LogLine(1.0, "out", 0, f"line {line}"))[4:] for line in range(200)]
+        logs.append(connection, attempt.id, 1, body)
+
+
+@pytest.mark.parametrize(("topic", "number"), [("logs", ("attempt", "line")), ("events", ("seq",))])
+def test_the_long_ids_of_many_attempts_are_half_of_a_history_and_a_cut_anywhere_loses_nothing(
+    here: World, topic: str, number: tuple[str, ...]
+) -> None:
+    run = started(here)
+    many_attempts(here, run)
+
+    async def read(feed: RunFeed, seen: Seen) -> tuple[list[tuple[str | None, dict[str, Any]]], Seen]:
+        text, more = b"", True
+        while more:
+            page = await (feed.fresh_logs(seen) if topic == "logs" else feed.fresh_events(seen))
+            text, seen, more = text + page.text, page.seen, page.more
+        return messages(text), seen
+
+    async def follow() -> None:
+        async with Feeds(here.context).join(run, RunFeed, (topic,)) as feed:
+            assert await feed.beyond(0, 5)
+            begin = Seen(0, dict.fromkeys(range(1, 82), 1) if topic == "events" else {})
+            whole, end = await read(feed, begin)
+            ids = [seen for seen, _ in whole if seen is not None]
+            data = [said for _, said in whole]
+            assert ids[-1] == str(end), "the last message says where it ended"
+            assert sum(map(len, ids)) < 1.2 * sum(len(json.dumps(said)) for said in data) + len(ids[-1])
+            for cut in range(0, len(whole), 53):
+                heard = [seen for seen, _ in whole[:cut] if seen is not None]
+                again, _ = await read(feed, Seen.parse(heard[-1]) if heard else begin)
+                known = {tuple(said[name] for name in number) for said in data[:cut]}
+                fresh = [said for _, said in again if tuple(said[name] for name in number) not in known]
+                assert data[:cut] + fresh == data
+
+    asyncio.run(follow())
+
+
+def test_of_a_run_of_few_attempts_every_message_says_how_far_one_has_come(here: World) -> None:
+    run = started(here)
+    printed(here, run, 20)
+    topics = frozenset({"run", "progress", "events", "logs"})
+
+    async def follow() -> list[tuple[str | None, dict[str, Any]]]:
+        async with Feeds(here.context).join(run, RunFeed, topics) as feed:
+            assert await feed.beyond(0, 5)
+            text, seen, _ = await streams._histories(feed, topics, Seen())
+            return messages(text + feed.fresh_states(topics, seen, 0))
+
+    assert all(seen for seen, _ in asyncio.run(follow()))

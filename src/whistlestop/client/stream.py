@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -19,7 +19,7 @@ ID_ALONE = ""  # the kind of a message that only says where to go on from; nobod
 @dataclass(frozen=True)
 class Message:
     kind: str  # run | event | log | progress | points | end
-    id: str | None
+    id: str | None  # where to go on from behind it; of the one before, if it has none of its own
     data: Any
 
 
@@ -40,6 +40,7 @@ def follow(
     `stopped` is asked between messages and before each new connection. `on_state` hears when the connection stands and
     when it is lost.
     """
+    told = Told()
     lost_at: float | None = None
     stood: bool | None = None
     wait = FIRST_WAIT
@@ -58,8 +59,8 @@ def follow(
                 if message.kind == "end":
                     return
                 last_id = message.id or last_id  # before it is handed out: it counts as read
-                if message.kind != ID_ALONE:
-                    yield message
+                if message.kind != ID_ALONE and not told.again(message):
+                    yield replace(message, id=last_id)
         except ServerUnreachable as unreachable:
             lost_at = clock() if lost_at is None else lost_at
             if clock() - lost_at >= give_up_after:
@@ -75,6 +76,27 @@ def follow(
         sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT)
         transport.look_again()
+
+
+class Told:
+    """What was handed out. The long id of a run of many attempts does not come with every event and line: those behind
+    the last one that came do so again after a cut, and are known by their numbers."""
+
+    def __init__(self) -> None:
+        self._newest: dict[object, int] = {}  # attempt, or None for events -> number
+
+    def again(self, message: Message) -> bool:
+        match message:
+            case Message("event", _, {"seq": int(number)}):
+                source = None
+            case Message("log", _, {"attempt": int(source), "line": int(number)}):
+                pass
+            case _:
+                return False
+        if number <= self._newest.get(source, 0):
+            return True
+        self._newest[source] = number
+        return False
 
 
 def _once(transport: Transport, path: str, query: Query | None, last_id: str | None) -> Iterator[Message | None]:

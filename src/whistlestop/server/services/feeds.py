@@ -154,5 +154,7 @@ class Feeds:
                     del self._open[topic]
 
 
-def message(kind: str, data: str, seen: str) -> bytes:
-    return f"event: {kind}\nid: {seen}\ndata: {data}\n\n".encode()
+def message(kind: str, data: str, seen: str | None) -> bytes:
+    """Without an id it belongs to the one that came last."""
+    where = "" if seen is None else f"id: {seen}\n"
+    return f"event: {kind}\n{where}data: {data}\n\n".encode()

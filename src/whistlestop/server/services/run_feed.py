@@ -18,7 +18,7 @@ from whistlestop.server.services import charts, history, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.feeds import Feed, message
 from whistlestop.server.services.history import format_cursor, parse_cursor
-from whistlestop.server.services.seen import Seen
+from whistlestop.server.services.seen import Ids, Seen
 from whistlestop.server.store import events, phases, runs
 
 KEPT = 1000  # events; who is further behind reads the store
@@ -181,25 +181,22 @@ class RunFeed(Feed):
         return await self._shared("points", seen, self._points)
 
     def _kept_events(self, seen: Seen) -> Page:
-        tail, parts, newest = seen.tail, [], seen.event
-        for seq, data in self._events:
-            if seq > seen.event:
-                newest = seq
-                parts.append(message("event", data, f"e{seq}{tail}"))
-        return Page(b"".join(parts), Seen(newest, seen.logs, seen.metrics))
+        return _event_page([(seq, data) for seq, data in self._events if seq > seen.event], seen)
 
     def _states_since(self, topics: frozenset[str], seen: Seen, since: int) -> bytes:
-        where = str(seen)
-        parts = [
-            message(state.kind, state.data, where)
+        told = [
+            (state.kind, state.data)
             for key, state in sorted(self._states.items(), key=lambda item: item[0] == "run")
             if state.version > since and state.kind in topics
         ]
         if "series" in topics:
             changed = ",".join(data for version, data in self._series.values() if version > since)
             if changed:
-                parts.append(message("series", f'{{"series":[{changed}]}}', where))
-        return b"".join(parts)
+                told.append(("series", f'{{"series":[{changed}]}}'))
+        ids, last = Ids(seen), len(told) - 1
+        return b"".join(
+            message(kind, data, ids.after(data, seen, last=index == last)) for index, (kind, data) in enumerate(told)
+        )
 
     def _remembered(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         if key not in self._memory:
@@ -221,18 +218,20 @@ class RunFeed(Feed):
         floor = self._floor  # before the look: it must not rise above what the look can see
         with self.context.database.read() as connection:
             fresh = events.of_run(connection, self.topic, after=seen.event, limit=PAGE)
-            parts = [message("event", _json(views.event_view(row)), f"e{row.seq}{seen.tail}") for row in fresh]
-        newest = fresh[-1].seq if fresh else floor
-        return Page(b"".join(parts), Seen(newest, seen.logs, seen.metrics), bool(fresh))
+            found = [(row.seq, _json(views.event_view(row))) for row in fresh]
+        if not found:
+            return Page(b"", Seen(floor, seen.logs, seen.metrics))
+        return _event_page(found, seen, more=True)
 
     def _log_lines(self, seen: Seen) -> Page:
         with self.context.database.read() as connection:
             page = history.log_page(connection, self.topic, after=format_cursor(seen.logs), limit=LINES)
         now = Seen(seen.event, dict(seen.logs), seen.metrics)
-        parts = []
-        for line in page.lines:
+        parts, ids, last = [], Ids(seen), len(page.lines) - 1
+        for index, line in enumerate(page.lines):
             now.logs[line.attempt] = line.line
-            parts.append(message("log", _json(line), str(now)))
+            data = _json(line)
+            parts.append(message("log", data, ids.after(data, now, last=index == last)))
         now.logs = parse_cursor(page.cursor)
         return Page(b"".join(parts), now, page.more)
 
@@ -241,11 +240,19 @@ class RunFeed(Feed):
         with self.context.database.read() as connection:
             found, more = history.fresh_points(connection, self.topic, seen.metrics, POINTS)
         for fresh in found:
-            now = Seen(seen.event, seen.logs, fresh.cursor)
+            now = Seen(seen.event, seen.logs, fresh.cursor)  # with each: points do not say their numbers
             body = "[" + ",".join(_json(item) for item in fresh.series) + "]"
             data = f'{{"attempt":{fresh.attempt},"phase":{json.dumps(fresh.phase)},"series":{body}}}'
             parts.append(message("points", data, str(now)))
         return Page(b"".join(parts), now, more)
+
+
+def _event_page(found: list[tuple[int, str]], seen: Seen, *, more: bool = False) -> Page:
+    parts, ids, now = [], Ids(seen), seen
+    for seq, data in found:
+        now = Seen(seq, seen.logs, seen.metrics)
+        parts.append(message("event", data, ids.after(data, now, last=seq == found[-1][0])))
+    return Page(b"".join(parts), now, more)
 
 
 def _json(model: BaseModel) -> str:
