@@ -60,8 +60,12 @@ def test_every_mistake_of_a_spec_is_in_one_answer_with_its_line(client: Client) 
 
 def test_the_same_key_is_the_same_run(server: ServerProcess, client: Client) -> None:
     text = "name: x\ncommand: 'true'\nkind: task\n"
-    assert client.submit(text, key="once").id == client.submit(text, key="once").id
+    first = client.submit(text, key="once")
+    assert client.submit(text, key="once").id == first.id
     assert len(client.runs().runs) == 1
+    assert client.rerun(first.id, key="again").id == client.rerun(first.id, key="again").id
+    assert client.rerun(first.id).id != client.rerun(first.id).id, "who gives no key means another run"
+    assert len(client.runs().runs) == 4
     assert server.complaints() == []
 
 
