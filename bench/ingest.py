@@ -133,7 +133,7 @@ def compare(server: ServerProcess, attempts: Sequence[str], steps: int, scalars:
         for attempt, number in itertools.product(attempts, range(scalars)):
             name = f"m{number}"
             with database.read() as connection:
-                points = dict(metrics.read(connection, attempt, wanted=[name]))[name]
+                points = metrics.page(connection, attempt, wanted=[name], limit=steps + 1)[0][name]
             if not np.array_equal(points.step, expected):
                 raise SystemExit(f"{name} of {attempt}: {steps} steps were logged, {len(points)} are stored")
             if not np.array_equal(points.value, values.get(name, expected * 1.0)):

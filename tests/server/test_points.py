@@ -91,7 +91,7 @@ def test_shapes_that_take_turns_or_change_their_names_are_stored_in_order(tmp_pa
         cut = len(b"".join(names)) + 1501 * 72  # between two records
         ingest.store(here.context, attempt, [Data("metrics-0", 0, data[:cut]), Data("metrics-0", cut, data[cut:])])
         with here.context.database.read() as connection:
-            found = dict(metrics.read(connection, attempt.id))
+            found, _ = metrics.page(connection, attempt.id, limit=100_000)
             seen = history.metrics_view(connection, run.id)
     assert {name: len(each) for name, each in found.items()} == {"loss": 6000, "lr": 3000, "late": 50}
     np.testing.assert_array_equal(found["loss"].step, np.arange(6000))

@@ -204,13 +204,12 @@ def test_points_come_back_bit_for_bit_with_nan_and_infinities(database: Database
         with database.write() as connection:
             metrics.append(connection, attempt_id, {"loss": part, "lr": part})
     with database.read() as connection:
-        series = dict(metrics.read(connection, attempt_id, wanted=["loss"]))
+        series, _ = metrics.page(connection, attempt_id, wanted=["loss"], limit=100_000)
         assert list(series) == ["loss"]
         np.testing.assert_array_equal(series["loss"].value, values)
         np.testing.assert_array_equal(series["loss"].step, np.arange(1, 10_001) * 10)
-        later = dict(metrics.read(connection, attempt_id, after=9_990))
+        later, _ = metrics.page(connection, attempt_id, after=9_990, limit=100_000)
         assert {name: len(part) for name, part in later.items()} == {"loss": 10, "lr": 10}
-        assert metrics.names(connection, attempt_id) == ["loss", "lr"]
 
 
 def test_stream_offsets_advance_with_what_is_stored(database: Database) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from whistlestop.domain.clock import LATEST, clipped
 from whistlestop.server.store import buckets
 from whistlestop.server.store.buckets import ODD, Buckets, Column
 from whistlestop.server.store.descent import Reader, Seek
@@ -14,7 +15,6 @@ from whistlestop.server.store.gathering import Gathered, gather, join
 
 DIGITS = 7  # significant ones: a screen shows four
 FINE = 6  # digits of what lies between the lowest and the highest value: a counter's last steps are visible, too
-LATEST = 1e11  # seconds: a time behind it, which a program may have made up, stands at the chart's edge
 MOST_EXACT = 1e15  # with more digits than that, rounding would only add errors
 MOST_ODD = 100
 FINEST = {"step": 1.0, "time": 2.0**-20}
@@ -69,11 +69,7 @@ def _extent(seek: Seek) -> tuple[float, float, tuple[float, float]]:
     row = seek.series
     if seek.axis == "step":
         return row.first_step, row.last_step, seek.steps
-    return _clipped(row.first_time), _clipped(row.last_time), seek.times
-
-
-def _clipped(time: float) -> float:
-    return min(max(time, 0.0), LATEST)
+    return clipped(row.first_time), clipped(row.last_time), seek.times
 
 
 def _size(low: float, high: float, width: int, finest: float) -> float:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from whistlestop.channel.layout import Kind
 from whistlestop.channel.records import HEADER, JournalDamaged, Record
+from whistlestop.domain.clock import LATEST
 from whistlestop.server.services import cleaning
 from whistlestop.server.store import metrics, series, streams
 from whistlestop.server.store.metrics import Points
@@ -19,15 +20,13 @@ Words = npt.NDArray[np.uint64]
 _HEAD = HEADER.size // 8  # words
 _STEP, _TIME, _VALUES = _HEAD, _HEAD + 1, _HEAD + 2  # of a POINTS record
 MOST_SERIES = 10_000  # of one attempt: each costs a row and a chunk with every batch
-LATEST = 1e11  # seconds, the year 5138: what a program says beyond that is no time
 _LOOK = 64  # records that are looked at first; then twice as many, and so on
 _HOP = 32  # records: where fewer of one shape follow each other, all that follow are walked one by one
 
 
 class Stored(NamedTuple):
     records: int
-    left_out: int  # points whose names are too many
-    first: bool  # of this attempt: it has to be told
+    first: bool  # of this attempt that has points whose names are too many: it has to be told
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) 
         dict.fromkeys(found, kind),
     )
     streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=left_before + left, records=records + count)
-    return Stored(count, left, first=left > 0 and left_before == 0)
+    return Stored(count, first=left > 0 and left_before == 0)
 
 
 def _too_many(connection: sa.Connection, attempt_id: str, found: dict[str, list[Points]]) -> int:

@@ -27,12 +27,12 @@ class Database:
         if self.is_sqlite:
             self._engine = sa.create_engine(self.url, pool_size=16, max_overflow=32)
             sqlite.prepare(self._engine)
-            self._writing: contextlib.AbstractContextManager[object] = sqlite.write_lock()
         else:
             self._engine = sa.create_engine(self.url, pool_size=16, max_overflow=32, pool_pre_ping=True)
-            # PostgreSQL takes writers side by side; our guards are written for one at a time, and the server is one
-            # process, so a lock here costs nothing and removes a class of races.
-            self._writing = threading.Lock()
+        # SQLite has one writer: queueing for it here is fair and wakes at once, its own busy handler sleeps and
+        # retries. PostgreSQL takes writers side by side; our guards are written for one at a time, and the server is
+        # one process, so a lock here costs nothing and removes a class of races.
+        self._writing = threading.Lock()
         # One snapshot for all queries of a read: SQLite gives it by itself.
         level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reading = self._engine.execution_options(**level)

@@ -1,7 +1,7 @@
 """Metric points in compressed column chunks, keyed by attempt and name. The number of the journal record orders them:
 of two values for one step the later record counts, within an attempt and (by attempt number) across attempts."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,22 +96,11 @@ def grown(series_id: int, chunks: int, points: Points) -> rollups.Grown:
     return rollups.Grown(series_id, chunks, first_records, of_points(points.step, points.time, points.value))
 
 
-def names(connection: sa.Connection, attempt_id: str) -> list[str]:
-    query = sa.select(metric_chunks.c.name).where(metric_chunks.c.attempt_id == attempt_id).distinct()
-    return sorted(connection.scalars(query))
-
-
-def read(
-    connection: sa.Connection, attempt_id: str, *, wanted: Collection[str] = (), after: int = 0
-) -> Iterator[tuple[str, Points]]:
-    """Series by name, points whose record is after `after`."""
-    yield from _read(connection, _newer(attempt_id, wanted, after), after).items()
-
-
 def page(
     connection: sa.Connection, attempt_id: str, *, wanted: Collection[str] = (), after: int = 0, limit: int
 ) -> tuple[dict[str, Points], int | None]:
-    """As `read`, but about `limit` points at most; then also the last record that is in it, else None.
+    """By name, points whose record is after `after`: about `limit` of them at most. Where there are more, also the last
+    record that is in it, else None.
 
     Records are never cut: one that has more values than `limit` comes whole.
     """

@@ -1,12 +1,10 @@
 """Everything special to SQLite."""
 
 import sqlite3
-import threading
 from typing import Any
 
 import sqlalchemy as sa
 
-# SQLite has one writer. Queueing for it here is fair and wakes at once; its own busy handler sleeps and retries.
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA foreign_keys=ON",
@@ -37,10 +35,6 @@ def prepare(engine: sa.Engine) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
             connection.exec_driver_sql("BEGIN")
-
-
-def write_lock() -> threading.Lock:
-    return threading.Lock()
 
 
 def _lower(text: Any) -> Any:
