@@ -154,6 +154,8 @@ def test_a_lost_server_is_said_and_healed(server: ServerProcess, tmp_path: Path)
         await becomes(app, person, lambda: "has been lost" not in shown(app), "the server to be found again")
         step = app.known.run.phases[0].progress.step
         await becomes(app, person, lambda: app.known.run.phases[0].progress.step > step, "progress")
+        # A runner's progress is shown at once, its words once they are on the disk.
+        await becomes(app, person, lambda: app.known.run.status == "running", "the status")
         await person.press("q")
 
     # By its data directory, as people have it: the server comes back at another port.
