@@ -79,12 +79,21 @@ def test_however_many_tabs_are_open_each_one_works_and_hears_what_is_new(
 def test_a_tab_that_was_opened_in_the_background_gives_its_connection_back(
     web_server: ServerProcess, page_of: Pages
 ) -> None:
+    ended = web_server.submit(TASK, name="ended", project="background").id
+    web_server.wait(ended)
     page = page_of(web_server)
     page.add_init_script(HIDDEN)
     page.clock.install()
     streams = Streams(page)
-    page.goto("/queue")
+    page.route("**/api/v1/sparklines*", lambda route: route.abort())
+    with page.expect_event("requestfailed", lambda request: "/sparklines" in request.url):
+        page.goto("/projects/background")
     until(streams.now, what="the stream", within=15)
+    page.unroute_all()
+    page.evaluate(HIDDEN.replace("=> true", "=> false"))
+    with page.expect_response(lambda answer: "/sparklines" in answer.url and ended in answer.url):  # once more
+        page.clock.fast_forward(11_000)
+    page.evaluate(HIDDEN)
     page.clock.fast_forward(31_000)
     until(lambda: not streams.now(), what="the end of the stream", within=15)
 

@@ -11,12 +11,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
 
 expect.set_options(timeout=30_000)  # on a machine with much else to do
 
 PROGRAMS = Path(__file__).parents[2] / "src" / "whistlestop" / "testing" / "programs"
 TASK = {"name": "only", "kind": "task", "command": "true"}
 SLEEP = {"name": "only", "kind": "task", "command": "sleep 600"}
+NARROW = {"width": 390, "height": 844}
 EVIL = "<img src=x onerror=alert(1)>"
 
 
@@ -68,9 +70,17 @@ def test_rows_appear_move_and_go_by_themselves(
     expect(page.locator(f"tr[data-run='{waits.id}']")).to_contain_text("#1 in the queue")
     assert rows(page) == ["waits", "moving"]
     check_page(page, "runs")
+    late: list[Any] = []  # what was read before the kill, and is answered after it
+    page.route(re.compile("sort=name"), lambda route: late.append((route, route.fetch())))
+    page.get_by_role("button", name="Name").click()
+    until(lambda: page.evaluate("1") and late, what="the answer that comes late", within=15)
     with server.client() as client:
         client.kill(run.id, note="enough seen")
     expect(row.locator("[data-status=killed]")).to_be_visible()
+    late[0][0].fulfill(response=late[0][1])
+    page.unroute_all()
+    expect(page.locator(".is-loading")).to_have_count(0)
+    assert row.locator("[data-status]").get_attribute("data-status") == "killed", "an older answer replaced the news"
     expect(row).to_contain_text("enough seen")
     server.wait(waits.id, "running")
     with server.client() as client:
@@ -147,14 +157,39 @@ def test_many_are_selected_judged_and_ended_at_once(
     expect(dialog.locator("tr[data-ok=false]")).to_contain_text("can't be killed any more")
     check_page(page, "bulk")
     dialog.get_by_label("Note (optional)").fill("not needed any more")
+    page.route("**/api/v1/bulk", lambda route: route.abort())
+    dialog.get_by_role("button", name="Kill 3 runs").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("It may not have got through")
+    expect(dialog).not_to_contain_text("asked again")
+    page.unroute_all()
     dialog.get_by_role("button", name="Kill 3 runs").click()
     expect(dialog).to_contain_text("3 asked")
     expect(dialog).to_contain_text("1 refused")
     dialog.get_by_role("button", name="Close").last.click()
     expect(page.locator("[data-status=killed]")).to_have_count(4)
-    page.get_by_role("button", name="Delete…").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete 4 runs").click()
-    expect(page.get_by_text("No runs in this project yet")).to_be_visible()
+
+
+def test_what_the_preview_refuses_is_left_alone_even_if_it_could_be_done_by_then(
+    server: ServerProcess, page_of: Any
+) -> None:
+    over, going = (server.submit(SLEEP, name=name, project="shown") for name in ("over", "going"))
+    with server.client() as client:
+        client.kill(over.id)
+        server.wait(over.id)
+        page = page_of(server)
+        page.goto("/projects/shown")
+        page.get_by_label("Select all runs of this page").check()
+        page.get_by_role("button", name="Delete…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("1 will be deleted")
+        expect(dialog).to_contain_text("1 will be refused")
+        client.kill(going.id)
+        server.wait(going.id)
+    dialog.get_by_role("button", name="Delete 1 run").click()
+    expect(dialog).to_contain_text("1 deleted")
+    expect(dialog).to_contain_text("1 refused")
+    dialog.get_by_role("button", name="Close").last.click()
+    expect(page.locator("tr[data-run] .run-name")).to_have_text(["going"])
 
 
 def test_what_is_selected_but_not_shown_is_said_and_can_be_dropped(server: ServerProcess, page_of: Any) -> None:
@@ -177,7 +212,7 @@ def test_what_is_selected_but_not_shown_is_said_and_can_be_dropped(server: Serve
     expect(page.get_by_text("1 selected", exact=True)).to_be_visible()
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete 1 run").click()
-    expect(page.get_by_role("dialog")).to_contain_text("1 asked")
+    expect(page.get_by_role("dialog")).to_contain_text("1 deleted")
     with server.client() as client:
         assert {run.name for run in client.runs(project="hidden").runs} == {"one", "two", "three"}
 
@@ -189,13 +224,7 @@ def test_all_that_match_are_those_of_the_preview(server: ServerProcess, page_of:
     page.goto("/projects/agreed")
     expect(page.locator("tr[data-run]")).to_have_count(2)
     dialog = page.get_by_role("dialog")
-    page.evaluate(
-        """async () => {
-            const app = document.querySelector("script[type=module]").src;
-            const {openAction} = await import(app.replace("app.js", "actions/index.js"));
-            openAction("kill", {bulk: true, filter: {project: "agreed", status: []}, total: 2});
-        }"""
-    )
+    _open(page, "kill", {"filter": {"project": "agreed", "status": []}, "total": 2})
     expect(dialog.get_by_role("button", name="Kill 2 runs")).to_be_enabled()
     late = server.submit(SLEEP, name="late", project="agreed")
     dialog.get_by_role("button", name="Kill 2 runs").click()
@@ -205,10 +234,48 @@ def test_all_that_match_are_those_of_the_preview(server: ServerProcess, page_of:
         client.kill(late.id)
 
 
+def test_every_run_is_judged_before_it_is_counted_and_a_stop_names_its_phase(
+    server: ServerProcess, page_of: Any
+) -> None:
+    run = server.submit({"name": "only", "command": "sleep 600"}, name="trains", project="judged")
+    page = page_of(server)
+    page.goto("/projects/judged")
+    expect(page.locator("tr[data-run]")).to_have_count(1)
+    gone = [f"gone-{at}" for at in range(600)]  # the server judges five hundred at once
+    _open(page, "stop", {"runs": [*gone, run.id], "total": 601})
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("600 will be refused")
+    with page.expect_request("**/api/v1/bulk") as asked:
+        dialog.get_by_role("button", name="Stop 1 run").click()
+    sent = asked.value.post_data_json
+    assert (sent["runs"], sent["phases"]) == ([run.id], {run.id: "only"})
+    expect(dialog).to_contain_text("600 refused")
+    with server.client() as client:
+        client.kill(run.id)
+
+
+def _open(page: Page, verb: str, bulk: dict[str, Any]) -> None:
+    page.evaluate(
+        """async ([verb, bulk]) => {
+            const app = document.querySelector("script[type=module]").src;
+            const {openAction} = await import(app.replace("app.js", "actions/index.js"));
+            openAction(verb, {bulk: true, ...bulk});
+        }""",
+        [verb, bulk],
+    )
+
+
 def test_a_search_that_is_being_typed_stays_on_its_own_page(server: ServerProcess, page_of: Any) -> None:
     page = page_of(server)
     page.clock.install()
     page.goto("/projects/hidden?status=completed")
+    page.get_by_role("searchbox").press_sequentially("two ")
+    page.clock.run_for(1000)
+    expect(page).to_have_url(re.compile(r"q=two$"))
+    page.get_by_role("searchbox").press_sequentially("words")
+    expect(page.get_by_role("searchbox")).to_have_value("two words")
+    page.clock.run_for(1000)
+    expect(page).to_have_url(re.compile(r"q=two\+words$"))
     page.get_by_role("searchbox").fill("on its way")
     page.get_by_role("button", name="Clear").click()
     page.clock.run_for(1000)
@@ -248,15 +315,41 @@ def test_workflows_show_their_versions_and_lead_to_a_new_run(
     expect(page).to_have_url(re.compile("workflow=tune"))
 
 
+def test_on_a_phone_runs_can_be_sorted_and_chosen_and_a_workflow_s_be_all_that_match(
+    server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
+) -> None:
+    with server.client() as client:
+        client.save_workflow("many", "name: x\nproject: phone\ncommand: 'sleep 600'\nkind: task\n")
+        for _ in range(2):
+            client.submit(workflow="many")
+        page = page_of(server, viewport=NARROW)
+        page.goto("/projects/phone?workflow=many")
+        page.get_by_role("button", name="Name").click()
+        expect(page).to_have_url(re.compile("sort=name"))
+        page.get_by_label("Select all runs of this page").check()
+        expect(page.locator("tr.is-chosen")).to_have_count(2)
+        check_page(page, "runs-phone")
+        other = server.submit(SLEEP, name="of no workflow", project="phone")
+        _open(page, "kill", {"filter": {"project": "phone", "status": [], "workflow": "many"}, "total": 2})
+        page.get_by_role("dialog").get_by_role("button", name="Kill 2 runs").click()
+        expect(page.locator("[data-status=killed]")).to_have_count(2)
+        client.kill(other.id)
+
+
 def test_the_queue_shows_who_holds_the_slots_and_who_waits_for_what(
     server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
 ) -> None:
     holds = server.submit(SLEEP, name="holds", project="queue")
     server.wait(holds.id, "running")
     page = page_of(server)
-    page.goto("/queue")
-    expect(page.get_by_text("Nobody waits")).to_be_visible()
-    late = server.submit(SLEEP, name="late", project="queue")
+    held: list[Any] = []
+    page.route(re.compile("/api/v1/runs.*status="), lambda route: route.continue_() if held else held.append(route))
+    with page.expect_response("**/api/v1/queue"):
+        page.goto("/queue")
+    late = server.submit(SLEEP, name="late", project="queue")  # while the page is still asking
+    until(lambda: page.evaluate("1") and held, what="the question for what runs", within=15)
+    held[0].continue_()
+    expect(page.locator("table.queue tbody tr")).to_have_count(1)
     urgent = server.submit(SLEEP, name="urgent", project="queue", priority=9)
     places = page.locator("table.queue tbody tr")
     expect(places).to_have_count(2)

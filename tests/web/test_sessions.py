@@ -279,6 +279,8 @@ def test_a_one_time_link_signs_a_browser_in_and_leaves_no_trace_of_its_code(
     late.get_by_text("this link has been used already").wait_for()
     assert "#" not in late.url
     late.get_by_label("Token").wait_for()
+    late.goto(web_server.client().sign_in_link())  # nothing is loaded: only the fragment is another one
+    late.wait_for_url(f"{web_server.url}/")
 
 
 def test_signing_out_leads_to_the_sign_in_page_and_back_takes_nobody_in(

@@ -7,11 +7,12 @@ let csrf = null;
 let ahead = 0;  // the server's clock, compared with this one
 let whenUnreachable = () => {};
 
+/** `ours`: the server itself has refused, and not something between here and there. */
 export class Problem extends Error {
-  constructor({ status, code, detail, hint, problems }) {
+  constructor({ status, code, detail, hint, problems, ours = false }) {
     super(detail);
     this.name = "Problem";
-    Object.assign(this, { status, code, detail, hint: hint ?? null, problems: problems ?? [] });
+    Object.assign(this, { status, code, detail, hint: hint ?? null, problems: problems ?? [], ours });
   }
 }
 
@@ -62,7 +63,7 @@ export async function ask(method, address, body) {
     whenUnreachable();
     throw new Problem({
       status: 0, code: "server_unreachable", detail: "The server can't be reached.",
-      hint: "It is asked again until it answers. Runs go on meanwhile.",
+      hint: method === "GET" ? "Runs go on meanwhile." : "It may not have got through: try again when the server is back.",
     });
   }
   setClock(answer);
@@ -96,6 +97,6 @@ export async function readProblem(answer) {
   }
   return new Problem({
     status: answer.status, code: told.code ?? "error", detail: told.detail ?? `The server answered ${answer.status}.`,
-    hint: told.hint, problems: told.problems,
+    hint: told.hint, problems: told.problems, ours: told.code !== undefined,
   });
 }

@@ -1,15 +1,15 @@
 // The vendored libraries, in one place: nobody else imports vendor/ (but run/chart.js, which takes uPlot).
 // Preact 11: a number in a style is not made into pixels; write `style=${{ width: `${x}px` }}`.
-import { h, render, Fragment, cloneElement, createContext, createRef, toChildArray, Component } from "./vendor/preact.js";
+import { h, render, cloneElement, toChildArray } from "./vendor/preact.js";
 import {
-  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useContext, useId, useErrorBoundary,
+  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useId, useErrorBoundary,
 } from "./vendor/preact-hooks.js";
 import htm from "./vendor/htm.js";
 
 export const html = htm.bind(h);
 export {
-  h, render, Fragment, Component, cloneElement, createContext, createRef, toChildArray,
-  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useContext, useId, useErrorBoundary,
+  render, cloneElement, toChildArray,
+  useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useReducer, useId, useErrorBoundary,
 };
 
 /** A value that lives outside of components: `get()`, `set(value)`, `listen(listener)`, and `use()` inside of one. */

@@ -30,8 +30,8 @@ export function useConnection() {
 
 /** Follows one stream until `close()`, or until the server says "end". `on`: {kind: (data, id) => …}. `place.id` is the last
  * id that was heard. `prepare(id)` is asked before every connection and may say another one to go on from. */
-export function follow(path, { query, on, onState, prepare, place = { id: "" } } = {}) {
-  const stream = { path, query, on: on ?? {}, onState, prepare, place, failures: 0, closed: false, left: false, controller: null };
+export function follow(path, { query, on, prepare, place = { id: "" } } = {}) {
+  const stream = { path, query, on: on ?? {}, prepare, place, failures: 0, closed: false, left: false, controller: null };
   streams.add(stream);
   wantSlot(!asleep);
   run(stream);
@@ -74,9 +74,15 @@ async function run(stream) {
       await listen(stream);
     } catch (error) {
       if (stream.closed) return;
-      if (error?.status === 401) signIn();
-      if (error?.status >= 400 && !isAway(error)) {
-        stream.on.end?.(null, stream.place.id);  // deleted, or not ours to see: asking again would not help
+      if (error?.status === 401) {
+        close(stream);
+        signIn();
+        return;
+      }
+      // Deleted, or not ours to see: asking again would not help. Anything else, a proxy's own 404 say, passes, and where
+      // nobody hears of the end it has to show as lost.
+      if (error?.ours && !isAway(error) && stream.on.end) {
+        stream.on.end(null, stream.place.id);
         close(stream);
         return;
       }
@@ -96,7 +102,6 @@ async function run(stream) {
 function show(stream, state) {
   if (stream.closed) return;
   tell(stream, state);
-  stream.onState?.(state);
 }
 
 async function listen(stream) {
@@ -114,7 +119,7 @@ async function listen(stream) {
     const headers = { Accept: "text/event-stream" };
     const { place, query } = stream;
     if (stream.prepare) {
-      const id = await stream.prepare(place.id || (query?.last_event_id ?? ""));
+      const id = await Promise.race([stream.prepare(place.id || (query?.last_event_id ?? "")), aborted(controller.signal)]);
       if (stream.closed) return;  // the place may be another stream's by now
       place.id = id;
     }
@@ -146,6 +151,12 @@ async function listen(stream) {
     clearTimeout(glanced);
     controller.abort();
   }
+}
+
+function aborted(signal) {
+  return new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
 }
 
 function deliver(stream, { kind, data, id }) {

@@ -29,6 +29,7 @@ async function attempt(path) {
 /** `[module, problem]`, null until known. It is asked for until it comes: the server may be away for a moment. */
 export function useModule(path) {
   const [state, setState] = useState({ path, problem: null });
+  const module = found.get(path) ?? null;
   useEffect(() => {
     let gone = false;
     let timer = null;
@@ -40,13 +41,13 @@ export function useModule(path) {
         timer = setTimeout(ask, AWAY);
       },
     );
-    if (!found.has(path)) ask();
+    if (module === null) ask();  // as it was seen then: it may have come meanwhile, and nothing would show it
     return () => {
       gone = true;
       clearTimeout(timer);
     };
   }, [path]);
-  return [found.get(path) ?? null, state.path === path ? state.problem : null];
+  return [module, state.path === path ? state.problem : null];
 }
 
 /** Before they are needed, when there is nothing else to do: then a server that is away is not missed. */

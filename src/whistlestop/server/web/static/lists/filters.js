@@ -40,7 +40,7 @@ function Search({ value, timer }) {
   const [text, setText] = useState(value);
   useEffect(() => () => forget(timer), []);  // or it would write into the next page's address
   // With every change of the address: also after Clear, when what was typed never got into it.
-  useEffect(() => { if (timer.current === null) setText(value); });
+  useEffect(() => { if (timer.current === null && text.trim() !== value) setText(value); });  // "two " becomes "two words"
   const input = (event) => {
     setText(event.target.value);
     forget(timer);
@@ -59,14 +59,14 @@ export function SelectionBar({ selection, list, me }) {
   const count = selection.everything ? list.total : selection.count;
   if (!count) return null;
   const act = (verb) => openAction(verb, {
-    bulk: true, ...(selection.everything ? { filter: bulkFilter(list.filter) } : { runs: selection.ids }), total: count,
+    bulk: true, ...(selection.everything ? { filter: list.filter } : { runs: selection.ids }), total: count,
     onDone: () => { if (verb === "delete") selection.clear(); list.again(); },
   });
   const may = mayAct(me);
   const { hidden } = selection;
   const button = (verb, label, kind) => html`<${Button} class="is-small" kind=${kind} disabled=${!may}
     title=${may ? undefined : "Your role only looks"} onClick=${() => act(verb)}>${label}<//>`;
-  const more = selection.page === "all" && !selection.everything && list.total > selection.count && !list.filter.workflow;
+  const more = selection.page === "all" && !selection.everything && list.total > selection.count;
   return html`<div class="selection" role="region" aria-label="Selected runs">
     <span class="selection-count">${selection.everything ? `All ${count.toLocaleString("en-US")} that match`
       : `${count.toLocaleString("en-US")} selected${hidden ? `, ${hidden.toLocaleString("en-US")} not shown` : ""}`}</span>
@@ -77,10 +77,6 @@ export function SelectionBar({ selection, list, me }) {
     <span class="push row">${button("stop", "Stop…", "plain")}${button("pause", "Pause…", "plain")}${button("kill", "Kill…", "danger")}${button("delete", "Delete…", "danger")}
       <${Button} class="is-small" kind="quiet" onClick=${selection.clear}>Clear<//></span>
   </div>`;
-}
-
-function bulkFilter({ project, status, search }) {
-  return { project, status, ...(search ? { search } : {}) };
 }
 
 export function Pager({ list }) {

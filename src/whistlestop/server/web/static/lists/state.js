@@ -2,11 +2,12 @@
 // have changed the page is asked for again, at most once a second.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { api } from "../api.js";
-import { useAsking } from "../asking.js";
+import { hopeful, useAsking } from "../asking.js";
 import { useStream } from "../live.js";
 
 export const PAGE = 100;
 const AGAIN = 1000;  // milliseconds between two questions for the page, however much happens
+const LINES = 10_000;  // milliseconds between two looks at the losses
 const ACTIVE = new Set(["queued", "starting", "running", "waiting"]);
 
 /** The filter that an address means. */
@@ -25,23 +26,20 @@ export function useRuns(project, query) {
   const sort = query.sort || "-created";
   const asked = JSON.stringify([filter, sort, page]);
   const [state, setState] = useState({ runs: null, total: 0, cursor: null, problem: null, asked: null });
-  const newest = useRef(asked);
-  newest.current = asked;
+  const gone = useRef(new Set()).current;  // deleted, whatever an answer says that was read before
 
-  const [load, again] = useAsking(async () => {
-    const wanted = newest.current;
-    const [what, order, at] = JSON.parse(wanted);
+  const [load, again] = useAsking(async (wanted) => {
+    const from = performance.now();
     try {
-      const found = await api.get("/runs", { ...what, sort: order, limit: PAGE, after: at > 1 ? (at - 1) * PAGE : undefined });
-      if (newest.current !== wanted) return;
-      const told = performance.now();
+      const found = await api.get("/runs", { ...filter, sort, limit: PAGE, after: page > 1 ? (page - 1) * PAGE : undefined });
+      if (!wanted()) return;
+      const there = found.runs.filter((run) => !gone.has(run.id));
       setState((before) => ({
-        runs: found.runs.map((run) => ({ ...run, told })), total: found.total,
-        cursor: before.cursor ?? found.cursor, problem: null, asked: wanted, shown: at,
+        runs: newer(before.runs, there, from), total: found.total - (found.runs.length - there.length),
+        cursor: before.cursor ?? found.cursor, problem: null, asked, shown: page,
       }));
     } catch (problem) {
-      if (newest.current !== wanted) return;
-      setState((before) => ({ ...before, problem }));
+      if (wanted()) setState((before) => ({ ...before, problem: hopeful(problem) }));
       throw problem;
     }
   }, AGAIN);
@@ -61,6 +59,7 @@ export function useRuns(project, query) {
       if (!before || moves(before, run, sort) || !fits(run, filter)) again();
     },
     gone: ({ run }) => {
+      gone.add(run);
       if (!shown.current?.some((each) => each.id === run)) return;
       setState((before) => ({ ...before, runs: before.runs.filter((each) => each.id !== run), total: before.total - 1 }));
       again();
@@ -76,6 +75,13 @@ export function useRuns(project, query) {
     },
   });
   return { ...state, loading: state.asked !== asked, filter, page, sort, pages: Math.max(1, Math.ceil(state.total / PAGE)), again };
+}
+
+/** The rows of an answer that was asked for at `from`, but those of which something was told since: it may be older than that. */
+function newer(before, found, from) {
+  const since = new Map((before ?? []).filter((run) => run.told > from).map((run) => [run.id, run]));
+  const told = performance.now();
+  return found.map((run) => since.get(run.id) ?? { ...run, told });
 }
 
 function fits(run, filter) {
@@ -94,21 +100,22 @@ export function useSparklines(runs) {
   const ids = useMemo(() => (runs ?? []).map((run) => run.id).sort().join(" "), [runs?.map((run) => run.id).sort().join(" ")]);
   const now = useRef(runs);
   now.current = runs;
+  const known = useRef(new Map()).current;  // run -> its status when its line was drawn; one that failed is asked for again
   useEffect(() => {
-    let current = true;
-    const ask = (wanted) => {
-      if (wanted.length && !document.hidden) {
-        api.get("/sparklines", { run: wanted, width: 40 }).then(
-          (found) => current && setLines((before) => ({ ...before, ...found.sparklines })), () => {},
-        );
+    const ask = async () => {
+      const wanted = (now.current ?? []).filter((run) => run.status === "running" || known.get(run.id) !== run.status);
+      if (!wanted.length) return;
+      try {
+        const found = await api.get("/sparklines", { run: wanted.map((run) => run.id), width: 40 });
+        for (const run of wanted) known.set(run.id, run.status);
+        setLines((before) => ({ ...before, ...found.sparklines }));
+      } catch {
+        // The next one, then: a list without its lines is still a list.
       }
     };
-    ask(ids ? ids.split(" ") : []);
-    const timer = setInterval(() => ask((now.current ?? []).filter((run) => run.status === "running").map((run) => run.id)), 10_000);
-    return () => {
-      current = false;
-      clearInterval(timer);
-    };
+    ask();
+    const timer = setInterval(() => { if (!document.hidden) ask(); }, LINES);
+    return () => clearInterval(timer);
   }, [ids]);
   return lines;
 }

@@ -1,32 +1,17 @@
 // Training: the projects, what runs in each now, and what it has cost.
-import { html, useEffect, useState } from "../lib.js";
+import { html } from "../lib.js";
 import { api } from "../api.js";
-import { useAsking } from "../asking.js";
 import { credits, clock, day } from "../format.js";
-import { useStream } from "../live.js";
 import { mayAct, useMe } from "../me.js";
 import { Link } from "../route.js";
+import { useListed } from "../lists/listed.js";
 import { Ago, Empty, Icon, ProblemBox, Spinner, StatusMark } from "../ui/index.js";
 
 const AGAIN = 1500;
 
 export default function Page() {
   const me = useMe();
-  const [found, setFound] = useState(null);
-  const [problem, setProblem] = useState(null);
-  const [cursor, setCursor] = useState(null);
-  const [load, again] = useAsking(async () => {
-    try {
-      if (cursor === null) setCursor((await api.get("/runs", { limit: 1 })).cursor);  // first: what changes from now on is told
-      setFound(await api.get("/projects"));
-      setProblem(null);
-    } catch (failed) {
-      setProblem(failed);
-      throw failed;
-    }
-  }, AGAIN);
-  useEffect(() => { load(); }, []);
-  useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
+  const [found, problem] = useListed(() => api.get("/projects"), AGAIN);
   const running = (found ?? []).reduce((sum, one) => sum + one.running, 0);
   return html`
     <div class="page-head"><div><h1>Training</h1>

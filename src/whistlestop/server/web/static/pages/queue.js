@@ -1,38 +1,25 @@
 // The queue: the slots of each pool, who holds them, and who waits for what, in order.
-import { html, useEffect, useState } from "../lib.js";
+import { html } from "../lib.js";
 import { api } from "../api.js";
-import { useAsking } from "../asking.js";
 import { credits } from "../format.js";
-import { useStream } from "../live.js";
 import { useMe } from "../me.js";
 import { Link } from "../route.js";
 import { Ago, Empty, Menu, ProblemBox, Spinner, Status, Ticking } from "../ui/index.js";
 import { menuFor } from "../actions/index.js";
+import { useListed } from "../lists/listed.js";
 
 const AGAIN = 700;
 const DRAWN = 128;  // slots; a larger pool is a bar
 
 export default function Page() {
   const me = useMe();
-  const [state, setState] = useState(null);
-  const [problem, setProblem] = useState(null);
-  const [cursor, setCursor] = useState(null);
-  const [load, again] = useAsking(async () => {
-    try {
-      const [queue, pools, live] = await Promise.all([
-        api.get("/queue"), api.get("/pools"), api.get("/runs", { status: ["running", "starting"], sort: "started", limit: 200 }),
-      ]);
-      const told = performance.now();
-      setState({ queue, pools, live: live.runs.map((run) => ({ ...run, told })) });
-      setCursor((before) => before ?? live.cursor);
-      setProblem(null);
-    } catch (failed) {
-      setProblem(failed);
-      throw failed;
-    }
+  const [state, problem] = useListed(async () => {
+    const [queue, pools, live] = await Promise.all([
+      api.get("/queue"), api.get("/pools"), api.get("/runs", { status: ["running", "starting"], sort: "started", limit: 200 }),
+    ]);
+    const told = performance.now();
+    return { queue, pools, live: live.runs.map((run) => ({ ...run, told })) };
   }, AGAIN);
-  useEffect(() => { load(); }, []);
-  useStream(cursor === null ? null : "/rows/stream", { last_event_id: cursor ?? undefined }, { run: again, gone: again });
   return html`
     <div class="page-head"><div><h1>Queue</h1><p>Priority first, then first come. A phase starts when all its slots are free.</p></div></div>
     <${ProblemBox} problem=${problem} />

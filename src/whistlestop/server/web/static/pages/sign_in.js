@@ -7,7 +7,7 @@ import { useTitle } from "../title.js";
 import { Button, Field, ProblemBox, Spinner } from "../ui/index.js";
 
 export default function SignIn({ query }) {
-  const [code] = useState(takeCode);
+  const [code, setCode] = useState(takeCode);
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(Boolean(code));
   const [problem, setProblem] = useState(null);
@@ -28,6 +28,13 @@ export default function SignIn({ query }) {
   };
   useEffect(() => {
     if (code) enter({ code });
+    const changed = () => {  // a link that is pasted here changes no more than the fragment: nothing is loaded
+      const another = takeCode();
+      setCode(another);
+      if (another) enter({ code: another });
+    };
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
   }, []);
   useEffect(() => {
     if (!busy) input.current?.focus();

@@ -1,7 +1,6 @@
 // The saved configurations of a project: who changed them when, the runs made from them, every version's text.
-import { html, useEffect, useState } from "../lib.js";
-import { api } from "../api.js";
-import { useAsking } from "../asking.js";
+import { html } from "../lib.js";
+import { useAnswer } from "../answer.js";
 import { clock, day } from "../format.js";
 import { mayAct, useMe } from "../me.js";
 import { Link, setQuery } from "../route.js";
@@ -22,21 +21,6 @@ export default function Page({ params, query }) {
         <tbody>${found.map((one) => html`<${Row} key=${one.name} flow=${one} project=${params.name} act=${mayAct(me)} />`)}</tbody>
       </table></div>`}
     ${query.show && html`<${Versions} name=${query.show} wanted=${query.version} project=${params.name} act=${mayAct(me)} />`}`;
-}
-
-function useAnswer(path) {
-  const [answer, setAnswer] = useState([null, null]);
-  const [load] = useAsking(async () => {
-    try {
-      const found = await api.get(path);
-      setAnswer([found, null]);
-    } catch (problem) {
-      setAnswer([null, problem]);
-      throw problem;
-    }
-  });
-  useEffect(() => { load(); }, [path]);
-  return answer;
 }
 
 function Row({ flow, project, act }) {

@@ -1,0 +1,24 @@
+// What a page lists, kept live: asked again whenever a run has changed.
+import { api } from "../api.js";
+import { hopeful, useAsking } from "../asking.js";
+import { useEffect, useState } from "../lib.js";
+import { useStream } from "../live.js";
+
+/** `[found, problem]` of `question()`, asked anew when any run has changed, at most once in `pace` milliseconds. */
+export function useListed(question, pace) {
+  const [state, setState] = useState({ found: null, problem: null, cursor: null });
+  const show = (change) => setState((before) => ({ ...before, ...change }));
+  const [ask, again] = useAsking(async (wanted) => {
+    try {
+      if (state.cursor === null) show({ cursor: (await api.get("/runs", { limit: 1 })).cursor });  // first: all that changes from now on is told
+      const found = await question();
+      if (wanted()) show({ found, problem: null });
+    } catch (problem) {
+      if (wanted()) show({ problem: hopeful(problem) });
+      throw problem;
+    }
+  }, pace);
+  useEffect(() => { ask(); }, []);
+  useStream(state.cursor === null ? null : "/rows/stream", { last_event_id: state.cursor ?? undefined }, { run: again, gone: again });
+  return [state.found, state.problem];
+}
