@@ -126,7 +126,7 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
     expect(dialog).to_contain_text("tabular ends at its next step")
     expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_disabled()  # what is shown is not of it
     held[0].abort()
-    expect(dialog.get_by_role("alert")).to_contain_text("It is asked again until it answers.")
+    expect(dialog.get_by_role("alert")).to_contain_text("It is asked again until it answers.", timeout=SOON)
     page.unroute_all()
     expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_enabled(timeout=SOON)
     dialog.get_by_label("Phase").select_option("text")
@@ -198,6 +198,12 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     page.get_by_role("link", name="All logs of attempt 1").click()
     expect(page).to_have_url(re.compile(r"tab=logs&attempt=1"))
 
+    page.route(f"**/api/v1/runs/{run.id}", lambda route: route.fulfill(status=404, body="not ours"), times=1)
+    with page.expect_response(f"**/api/v1/runs/{run.id}"):
+        page.evaluate("dispatchEvent(new Event('focus'))")
+    with page.expect_response(f"**/api/v1/runs/{run.id}"):  # a proxy's 404 is no word of the server
+        page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(page.locator(".run-title .status")).to_have_text("killed")
     with web_server.client() as client:
         client.delete(run.id)
     page.evaluate("dispatchEvent(new Event('focus'))")

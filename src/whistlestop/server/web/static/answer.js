@@ -1,6 +1,6 @@
 // One question to the server, and its answer as it is shown.
 import { api, isAway } from "./api.js";
-import { AWAY } from "./asking.js";
+import { AWAY, hopeful } from "./asking.js";
 import { useEffect, useState } from "./lib.js";
 
 /** `[answer, problem]`, both null until one of them is known. A server that is away is asked until it answers. Of what was asked
@@ -17,11 +17,8 @@ export function useAnswer(path, query, stamp = "") {
         if (!gone) setTold({ key, answer, problem: null });
       } catch (problem) {
         if (gone) return;
-        if (isAway(problem)) {
-          problem.hint = "It is asked again until it answers.";
-          timer = setTimeout(ask, AWAY);
-        }
-        setTold({ key, answer: null, problem });
+        setTold({ key, answer: null, problem: hopeful(problem) });
+        if (isAway(problem)) timer = setTimeout(ask, AWAY);
       }
     };
     if (key !== null) ask();

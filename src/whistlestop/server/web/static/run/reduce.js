@@ -51,7 +51,7 @@ export function reduce(state, action) {
       return { ...state, timeline };
     }
     case "problem":
-      if (action.problem.status === 404 || action.problem.status === 410) {
+      if (action.problem.ours && [404, 410].includes(action.problem.status)) {  // a proxy's own 404 passes
         return { ...state, deleted: state.run !== null, problem: state.run ? null : action.problem };
       }
       // What is shown stays: the banner says that the server is away.

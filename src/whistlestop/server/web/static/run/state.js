@@ -1,6 +1,6 @@
 // The run page's state: loaded once, then moved by one stream. Everything below it gets props and keeps nothing.
 import { api, isAway } from "../api.js";
-import { AWAY } from "../asking.js";
+import { AWAY, hopeful } from "../asking.js";
 import { useCallback, useEffect, useReducer, useRef, useState } from "../lib.js";
 import { useStream } from "../live.js";
 import { begin, isEnded, reduce } from "./reduce.js";
@@ -61,7 +61,7 @@ export function useRun(id, more = []) {
         timeline(0);
       } catch (problem) {
         if (gone) return;
-        dispatch({ kind: "problem", problem });
+        dispatch({ kind: "problem", problem: hopeful(problem) });
         if (isAway(problem)) again = setTimeout(load, AWAY);
       }
     };
