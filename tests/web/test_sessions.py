@@ -112,6 +112,22 @@ def test_a_link_signs_in_once(web_server: ServerProcess, visitor: httpx2.Client)
         assert (answer.status_code, answer.json()["hint"]) == (401, "whistle open prints a new one")
 
 
+def test_a_link_makes_nobody_somebody_else_unasked(web_server: ServerProcess, visitor: httpx2.Client) -> None:
+    """Another user's page may send a browser to a link of that user's own."""
+    made = web_server.client().create_token("mallory", "member")
+    sign_in(visitor, token=web_server.token)
+    before = visitor.get("/api/v1/whoami").json()["name"]
+    made_by = {"Authorization": f"Bearer {made.token}"}
+    code = httpx2.post(f"{web_server.url}/api/v1/links", headers=made_by).json()["link"].partition("#code=")[2]
+    answer = visitor.post("/session", json={"code": code})
+    assert (answer.status_code, answer.json()["code"]) == (409, "signed_in")
+    assert answer.json()["detail"] == f"you are signed in as {before}, and this link signs in as mallory"
+    assert visitor.get("/api/v1/whoami").json()["name"] == before
+    assert visitor.post("/session", json={"code": code, "replace": True}).status_code == 204
+    assert visitor.get("/api/v1/whoami").json()["name"] == "mallory"
+    web_server.client().revoke_token("mallory")
+
+
 def test_a_session_makes_no_successor_neither_a_link_nor_a_token(
     web_server: ServerProcess, visitor: httpx2.Client
 ) -> None:
@@ -281,6 +297,27 @@ def test_a_one_time_link_signs_a_browser_in_and_leaves_no_trace_of_its_code(
     late.get_by_label("Token").wait_for()
     late.goto(web_server.client().sign_in_link())  # nothing is loaded: only the fragment is another one
     late.wait_for_url(f"{web_server.url}/")
+
+
+def test_a_link_of_another_user_is_used_only_after_asking(
+    web_server: ServerProcess, page_of: Any, check_page: Any
+) -> None:
+    made = web_server.client().create_token("mallory", "member")
+    page = page_of(web_server)
+    made_by = {"Authorization": f"Bearer {made.token}"}
+    link = httpx2.post(f"{web_server.url}/api/v1/links", headers=made_by).json()["link"]
+    page.goto(f"{web_server.url}{link}")
+    page.get_by_text("you are signed in as local, and this link signs in as mallory").wait_for()
+    page_of.errors(page)  # the browser itself reports the 409
+    check_page(page, "sign-in-other")
+    page.get_by_role("button", name="Stay as I am").click()
+    page.wait_for_url(f"{web_server.url}/")
+    page.get_by_text("local", exact=True).wait_for()
+    page.goto(f"{web_server.url}{link}")
+    page.get_by_role("button", name="Use the link").click()
+    page.wait_for_url(f"{web_server.url}/")
+    page.get_by_text("mallory", exact=True).wait_for()
+    web_server.client().revoke_token("mallory")
 
 
 def test_signing_out_leads_to_the_sign_in_page_and_back_takes_nobody_in(

@@ -14,7 +14,8 @@ WhistleError
 │   ├── NotATrainPhase    not_a_train_phase    409
 │   ├── NoCheckpoint      no_checkpoint        409
 │   ├── Ambiguous         ambiguous            409
-│   └── NeverFits         never_fits           409
+│   ├── NeverFits         never_fits           409
+│   └── SignedIn          signed_in            409
 ├── TooLarge              too_large            413
 ├── StaleAttempt          stale_attempt        409   fenced off: a newer attempt owns the phase
 ├── IllegalTransition     illegal_transition   500   a bug of ours
@@ -133,6 +134,12 @@ class NeverFits(Refused):
     """No pool is large enough, now or later."""
 
     code = "never_fits"
+
+
+class SignedIn(Refused):
+    """The browser is signed in as somebody else."""
+
+    code = "signed_in"
 
 
 class TooLarge(WhistleError):

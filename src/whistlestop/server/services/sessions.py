@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from whistlestop.domain.errors import Forbidden, Unauthenticated
+from whistlestop.domain.errors import Forbidden, SignedIn, Unauthenticated
 from whistlestop.server.services.accounts import Doorkeeper, fingerprint
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import sessions as store
@@ -75,10 +75,13 @@ class Sessions:
             self._known = known
         return value
 
-    def begin_by_link(self, code: str, *, instead_of: str | None = None) -> str:
+    def begin_by_link(self, code: str, *, instead_of: str | None = None, replace: bool = False) -> str:
+        """A link may come from anybody: whoever is signed in does not become somebody else without saying so."""
         hash, now = fingerprint(code), self._context.clock()
         with self._context.database.read() as connection:  # strangers guess without keeping writers waiting
             token_id = store.good_link(connection, hash, now)
+        if token_id is not None and not replace:
+            self._check_same(instead_of, token_id)
         if token_id is not None:
             with self._context.database.write() as connection:
                 token_id = store.take_link(connection, hash, now)
@@ -89,6 +92,16 @@ class Sessions:
                 hint="whistle open prints a new one",
             )
         return self.begin(actor, instead_of=instead_of)
+
+    def _check_same(self, session: str | None, token_id: str) -> None:
+        before, expires = self._known.get(fingerprint(session or ""), ("", 0.0))
+        now, then = self._doorkeeper.by_id(before), self._doorkeeper.by_id(token_id)
+        if now is None or then is None or expires <= self._context.clock() or now.name == then.name:
+            return
+        raise SignedIn(
+            f"you are signed in as {now.name}, and this link signs in as {then.name}",
+            hint=f"use it only if you want to act as {then.name}",
+        )
 
     def end(self, session: str) -> None:
         with self._changing:

@@ -19,7 +19,7 @@ def sign_in(body: SignIn, request: Request) -> Response:
         raise BadRequest("a sign-in takes a token, or the code of a link")
     before = sessions.session_in(request.headers)
     if body.code:
-        value = sessions.begin_by_link(body.code, instead_of=before)
+        value = sessions.begin_by_link(body.code, instead_of=before, replace=body.replace)
     else:
         value = sessions.begin(doorkeeper.admit(body.token), instead_of=before)
     response = Response(status_code=204, headers={"Cache-Control": "no-store"})

@@ -31,7 +31,7 @@ export async function signOut() {
   forgetMe();
 }
 
-export function forgetMe() {
+function forgetMe() {
   setCsrf(null);
   me.set(null);
 }

@@ -1,6 +1,6 @@
 // Sign-in: by a one-time link (its code is behind the #, which no server and no log ever sees) or by a token.
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { forgetMe, signInWith } from "../me.js";
+import { signInWith } from "../me.js";
 import { navigate } from "../route.js";
 import { Mark } from "../shell.js";
 import { useTitle } from "../title.js";
@@ -18,7 +18,6 @@ export default function SignIn({ query }) {
     setBusy(true);
     setProblem(null);
     try {
-      forgetMe();
       await signInWith(proof);
       navigate(safe(query.next), { replace: true });
     } catch (refusal) {
@@ -47,7 +46,13 @@ export default function SignIn({ query }) {
     <div class="sign-in-box">
       <p class="sign-in-brand"><${Mark} /> Whistlestop</p>
       <h1>Sign in</h1>
-      ${busy && code && !problem ? html`<${Spinner} label="Using the link" />` : html`
+      ${busy && code && !problem ? html`<${Spinner} label="Using the link" />`
+        : problem?.code === "signed_in" ? html`
+        <${ProblemBox} problem=${problem} />
+        <p class="sign-in-choice">
+          <${Button} kind="primary" onClick=${() => navigate(safe(query.next), { replace: true })}>Stay as I am<//>
+          <${Button} busy=${busy} onClick=${() => enter({ code, replace: true })}>Use the link<//></p>`
+        : html`
         <${ProblemBox} problem=${problem} />
         <form onSubmit=${submit}>
           <${Field} label="Token" hint=${html`It starts with <code>whs_</code>. An admin makes one: <code>whistle token create NAME</code>`}>
