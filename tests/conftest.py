@@ -15,12 +15,14 @@ import pytest
 from whistlestop.server.store.database import Database
 from whistlestop.testing.missing import missing
 from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.spawning import fork_from_now_on
 
 
 def pytest_configure() -> None:
     """A shell's background job ignores SIGINT, and so would every program that a test starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    fork_from_now_on()
 
 
 @pytest.fixture

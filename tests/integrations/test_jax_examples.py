@@ -51,6 +51,7 @@ def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
         assert len(program.events("evaluation")) == program.control[Word.EVALUATIONS] == len(program.series("val_loss"))
 
 
+@pytest.mark.long
 def test_a_rule_ends_the_loop_and_its_reason_is_told(tmp_path: Path) -> None:
     rules = '[{"below": {"metric": "loss", "value": 0.9}}]'
     with example_program(EXAMPLE, tmp_path, {"EPOCHS": "50", "WHISTLE_STOP_WHEN": rules}) as program:

@@ -27,7 +27,10 @@ def _installed() -> None:
 
 @pytest.mark.parametrize(
     ("example", "at", "epochs"),
-    [("tensorflow", MIDDLE, 3), ("tensorflow_mirrored", PER_EPOCH, 1)],  # in mid-epoch, and between two
+    [
+        ("tensorflow", MIDDLE, 3),
+        pytest.param("tensorflow_mirrored", PER_EPOCH, 1, marks=pytest.mark.long),
+    ],  # in mid-epoch, and between two
 )
 def test_a_resumed_loop_comes_to_the_same_bits(example: str, at: int, epochs: int, tmp_path: Path) -> None:
     steps = epochs * PER_EPOCH + 10
@@ -59,6 +62,7 @@ def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
         assert len(program.events("evaluation")) == program.control[Word.EVALUATIONS] == len(program.series("val_loss"))
 
 
+@pytest.mark.long
 def test_a_rule_ends_the_loop_and_its_reason_is_told(tmp_path: Path) -> None:
     rules = '[{"plateau": {"metric": "val_loss", "patience": 1, "min_delta": 100}}]'
     with example_program(EXAMPLES / "tensorflow", tmp_path, {"EPOCHS": "50", "WHISTLE_STOP_WHEN": rules}) as program:

@@ -13,6 +13,7 @@ from typing import Any
 from whistlestop.client import Client
 from whistlestop.domain.errors import WhistleError
 from whistlestop.domain.states import RUN_ENDED
+from whistlestop.testing.spawning import Process, spawn
 from whistlestop.testing.wait import until
 from whistlestop.wire.api import RunStatus, RunView
 from whistlestop.wire.spec_file import spec_to_text
@@ -21,24 +22,16 @@ from whistlestop.wire.spec_file import spec_to_text
 class ServerProcess:
     def __init__(self, data: Path, *, slots: int = 2, extra: Sequence[str] = ()) -> None:
         self.data, self.slots, self.extra = data, slots, tuple(extra)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._clients: list[Client] = []
         self.env: Mapping[str, str] = {**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1"}
 
     def start(self) -> "ServerProcess":
         assert self.process is None
         (self.data / "server.json").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "whistlestop", "up", "--port", "0", "--data", str(self.data)]
         self.data.mkdir(parents=True, exist_ok=True)
-        with (self.data / "server.out").open("ab") as output:
-            self.process = subprocess.Popen(
-                [*command, "--slots", str(self.slots), *self.extra],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(self.env),
-                start_new_session=True,
-            )
+        words = ["up", "--port", "0", "--data", str(self.data), "--slots", str(self.slots), *self.extra]
+        self.process = spawn(words, env=self.env, output=self.data / "server.out")
         until(self._ready, within=60, what="the server to be up")
         return self
 
