@@ -14,7 +14,7 @@ from whistlestop.domain.errors import Busy
 from whistlestop.server.api.problems import problem_response
 from whistlestop.server.services.answers import Answers
 
-SEARCHES = 4  # logs, events, points, checks and sparklines at once
+SEARCHES = 4  # logs, events, points and checks at once
 FILES = 2  # pieces of them at once
 LEFT = 499  # nobody sees it but the log
 AGAIN = 2  # seconds after which one who found the server busy may ask again
