@@ -197,7 +197,7 @@ def test_postgresql_finds_the_same_marks(postgres_url: str) -> None:
         steps = [row.data["step"] for row in marks.of_kind(connection, "many", 1, "evaluation", most=100)]
         assert len(marks.of_kind(connection, "few", 1, "evaluation", most=100)) == 100
         assert marks.first_of_kinds(connection, "few", ["evaluation"], [1]) == {(1, "evaluation"): 0.0}
-        found = events.newest_of_run(connection, "few", limit=2, search="X E")
+        found = events.of_run(connection, "few", newest=True, limit=2, search="X E")
     database.close()
     assert (steps[0], steps[-1]) == (0, 2999)
     assert 90 < len(steps) <= 102

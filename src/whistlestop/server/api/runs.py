@@ -160,29 +160,18 @@ async def list_events(
     def make() -> bytes:
         with context.database.read() as connection:
             row = runs.resolve(connection, run)
-            if newest or before is not None:
-                found = events.newest_of_run(
-                    connection,
-                    row.id,
-                    before=before,
-                    after=after,
-                    limit=limit,
-                    scope=scope,
-                    search=search,
-                    kinds=kind,
-                    without=without,
-                )
-            else:
-                found = events.of_run(
-                    connection,
-                    row.id,
-                    after=after,
-                    limit=limit,
-                    scope=scope,
-                    search=search,
-                    kinds=kind,
-                    without=without,
-                )
+            found = events.of_run(
+                connection,
+                row.id,
+                after=after,
+                before=before,
+                newest=newest or before is not None,
+                limit=limit,
+                scope=scope,
+                search=search,
+                kinds=kind,
+                without=without,
+            )
             return EVENTS.dump_json([views.event_view(event) for event in found])
 
     return await reads.once(make)

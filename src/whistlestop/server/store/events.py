@@ -51,39 +51,18 @@ def of_run(
     run_id: str,
     *,
     after: int = 0,
-    limit: int = 500,
-    scope: str | None = None,
-    search: str | None = None,
-    kinds: Collection[str] = (),
-    without: Collection[str] = (),
-) -> Sequence[Row]:
-    query = _wanted(run_id, scope, search, kinds, without).where(events.c.seq > after)
-    return connection.execute(query.order_by(events.c.seq).limit(limit)).all()
-
-
-def newest_of_run(
-    connection: sa.Connection,
-    run_id: str,
-    *,
     before: int | None = None,
-    after: int = 0,
+    newest: bool = False,
     limit: int = 500,
     scope: str | None = None,
     search: str | None = None,
     kinds: Collection[str] = (),
     without: Collection[str] = (),
 ) -> Sequence[Row]:
-    """The last ones, in their order."""
-    query = _wanted(run_id, scope, search, kinds, without).where(events.c.seq > after)
+    """Always in their order: the first `limit` behind `after`, or with `newest` the last ones before `before`."""
+    query = sa.select(events).where(events.c.run_id == run_id, events.c.seq > after)
     if before is not None:
         query = query.where(events.c.seq < before)
-    return connection.execute(query.order_by(events.c.seq.desc()).limit(limit)).all()[::-1]
-
-
-def _wanted(
-    run_id: str, scope: str | None, search: str | None, kinds: Collection[str], without: Collection[str]
-) -> sa.Select[Any]:
-    query = sa.select(events).where(events.c.run_id == run_id)
     if scope:
         query = query.where(events.c.scope == scope)
     if kinds:
@@ -93,7 +72,8 @@ def _wanted(
     if search:
         words = sa.func.lower(events.c.text + " " + events.c.kind + " " + events.c.actor)
         query = query.where(words.contains(search.lower(), autoescape=True))
-    return query
+    found = connection.execute(query.order_by(events.c.seq.desc() if newest else events.c.seq).limit(limit)).all()
+    return found[::-1] if newest else found
 
 
 def newest(connection: sa.Connection) -> int:
