@@ -115,7 +115,7 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
     expect(synthesis.get_by_role("button")).to_have_count(0)  # a task has no step to stop at
     check_page(page, "run-running")
 
-    page.get_by_role("button", name="Stop text as soon as it begins").click()
+    page.get_by_role("button", name="Stop phase text as soon as it begins").click()
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text("text ends as soon as it begins and its result counts", timeout=SOON)
     held: list[Route] = []
@@ -132,7 +132,7 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
     dialog.get_by_label("Phase").select_option("text")
     confirm(page, "Stop text")
     expect(text).to_contain_text("will stop as soon as it begins", timeout=SOON)
-    page.get_by_role("button", name="Stop tabular now and keep its result").click()
+    page.get_by_role("button", name="Stop phase tabular now and keep its result").click()
     confirm(page, "Stop tabular")
     expect(page.locator(".run-title .status")).to_have_text("completed", timeout=3 * SOON)
     for phase in (tabular, text):
@@ -253,7 +253,7 @@ def test_a_viewer_has_no_buttons_and_sees_a_stop_climb_its_ladder(
         page = page_of(web_server, client.create_token("guest", "viewer").token)
         page.goto(f"/runs/{run.id}")
         moving(page, "train")
-        for name in ("Pause", "Kill", "Stop train now and keep its result", "Add"):
+        for name in ("Pause", "Kill", "Stop phase train now and keep its result", "Add"):
             assert page.get_by_role("button", name=name, exact=True).count() == 0
         expect(page.locator("summary", has_text="Startup")).to_be_visible(timeout=SOON)
         client.stop(run.id)

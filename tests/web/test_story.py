@@ -70,7 +70,9 @@ def test_the_whole_story_of_a_run(
     viewer = page_of(server, tim)
     viewer.goto(f"/runs/{run}")
     expect(viewer.locator("[data-phase=tabular]").get_by_text("running")).to_be_visible(timeout=SLOW)
-    expect(viewer.get_by_role("button", name=re.compile("Stop phase|Kill|Pause"))).to_have_count(0)
+    verbs = re.compile("Stop phase|Kill|Pause")
+    expect(other.get_by_role("button", name=verbs)).to_have_count(4, timeout=SLOW)  # each of the two phases has its own
+    expect(viewer.get_by_role("button", name=verbs)).to_have_count(0)
     page.get_by_role("link", name="Charts").click()
     expect(page.locator(".uplot").first).to_be_visible(timeout=SLOW)
     page.get_by_role("link", name="Overview").click()

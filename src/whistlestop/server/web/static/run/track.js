@@ -108,7 +108,7 @@ function FastForward({ phase, run, me, actions }) {
   const open = phase.status === "pending" || phase.status === "running";
   if (phase.kind !== "train" || !open || !mayAct(me) || ["completed", "failed", "killed"].includes(run.status)) return null;
   const asked = phase.stop_requested || run.requested === "kill";
-  const says = phase.status === "pending" ? `Stop ${phase.name} as soon as it begins` : `Stop ${phase.name} now and keep its result`;
+  const says = phase.status === "pending" ? `Stop phase ${phase.name} as soon as it begins` : `Stop phase ${phase.name} now and keep its result`;
   return html`<${Button} class="fast-forward" disabled=${actions === null || asked} title=${says}
     aria-label=${asked && phase.stop_requested ? `${phase.name}: stop requested` : says}
     onClick=${() => actions.openAction("stop", [run], { phase: phase.name })}><${Icon} name="next" /><span
