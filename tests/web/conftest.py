@@ -4,12 +4,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, sync_playwright
 
 from whistlestop.testing.missing import missing, needed
 from whistlestop.testing.server import ServerProcess
@@ -100,6 +101,21 @@ def page_of(browser: Browser) -> Iterator[Pages]:
     pages = Pages(browser)
     yield pages
     pages.close()
+
+
+@pytest.fixture
+def refused() -> Callable[..., AbstractContextManager[None]]:
+    """`with refused(page, address):` nothing gets through to it until the block ends. `answer`: what is done instead."""
+
+    @contextmanager
+    def cut(page: Page, address: Any, answer: Callable[[Route], Any] = Route.abort) -> Iterator[None]:
+        closed = True
+        # Never unrouted: a request that is on its way while Playwright takes a handler out may never be answered.
+        page.route(address, lambda route: answer(route) if closed else route.continue_())
+        yield
+        closed = False
+
+    return cut
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
 Pages = Callable[..., Any]
+Refused = Callable[..., Any]
 PROGRAMS = Path(__file__).parent / "programs"
 TABS = 8  # a browser has six connections to a server
 HIDDEN = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true});"
@@ -77,7 +78,7 @@ def test_however_many_tabs_are_open_each_one_works_and_hears_what_is_new(
 
 
 def test_a_tab_that_was_opened_in_the_background_gives_its_connection_back(
-    web_server: ServerProcess, page_of: Pages
+    web_server: ServerProcess, page_of: Pages, refused: Refused
 ) -> None:
     ended = web_server.submit(TASK, name="ended", project="background").id
     web_server.wait(ended)
@@ -85,11 +86,10 @@ def test_a_tab_that_was_opened_in_the_background_gives_its_connection_back(
     page.add_init_script(HIDDEN)
     page.clock.install()
     streams = Streams(page)
-    page.route("**/api/v1/sparklines*", lambda route: route.abort())
-    with page.expect_event("requestfailed", lambda request: "/sparklines" in request.url):
-        page.goto("/projects/background")
-    until(streams.now, what="the stream", within=15)
-    page.unroute_all()
+    with refused(page, "**/api/v1/sparklines*"):
+        with page.expect_event("requestfailed", lambda request: "/sparklines" in request.url):
+            page.goto("/projects/background")
+        until(streams.now, what="the stream", within=15)
     page.evaluate(HIDDEN.replace("=> true", "=> false"))
     with page.expect_response(lambda answer: "/sparklines" in answer.url and ended in answer.url):  # once more
         page.clock.fast_forward(11_000)
@@ -132,13 +132,12 @@ def test_a_log_that_grows_for_days_does_not_fill_the_memory(web_server: ServerPr
     ],
 )
 def test_a_part_of_the_page_that_could_not_be_loaded_comes_when_the_server_is_back(
-    web_server: ServerProcess, page_of: Pages, run: str, module: str, address: str, shown: str
+    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str, module: str, address: str, shown: str
 ) -> None:
     page = page_of(web_server)
-    page.route(f"**/{module}*", lambda route: route.abort())
-    with page.expect_event("requestfailed", lambda request: module in request.url):
+    failed = page.expect_event("requestfailed", lambda request: module in request.url)
+    with refused(page, f"**/{module}*"), failed:
         page.goto(address.format(run=run))
-    page.unroute(f"**/{module}*")
     page.locator(shown).first.wait_for()
 
 
@@ -154,14 +153,12 @@ def test_a_part_of_the_page_that_could_not_be_loaded_comes_when_the_server_is_ba
     ],
 )
 def test_what_was_not_answered_is_asked_again_until_it_is(
-    web_server: ServerProcess, page_of: Pages, run: str, question: str, address: str, shown: str
+    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str, question: str, address: str, shown: str
 ) -> None:
     page = page_of(web_server)
-    pattern = re.compile(re.escape(question))
-    page.route(pattern, lambda route: route.abort())
-    page.goto(address.format(run=run))
-    page.locator("main .problem").first.wait_for()
-    page.unroute(pattern)
+    with refused(page, re.compile(re.escape(question))):
+        page.goto(address.format(run=run))
+        page.locator("main .problem").first.wait_for()
     page.locator(shown).first.wait_for()
     page.locator("main .problem").wait_for(state="detached")
 

@@ -57,7 +57,7 @@ def test_the_first_page_teaches_the_first_command_and_then_shows_the_project(
 
 
 def test_rows_appear_move_and_go_by_themselves(
-    server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
+    server: ServerProcess, page_of: Any, refused: Any, check_page: Callable[[Page, str], None]
 ) -> None:
     page = page_of(server)
     page.goto("/projects/live")
@@ -71,14 +71,13 @@ def test_rows_appear_move_and_go_by_themselves(
     assert rows(page) == ["waits", "moving"]
     check_page(page, "runs")
     late: list[Any] = []  # what was read before the kill, and is answered after it
-    page.route(re.compile("sort=name"), lambda route: late.append((route, route.fetch())))
-    page.get_by_role("button", name="Name").click()
-    until(lambda: page.evaluate("1") and late, what="the answer that comes late", within=15)
+    with refused(page, re.compile("sort=name"), lambda route: late.append((route, route.fetch()))):
+        page.get_by_role("button", name="Name").click()
+        until(lambda: page.evaluate("1") and late, what="the answer that comes late", within=15)
     with server.client() as client:
         client.kill(run.id, note="enough seen")
     expect(row.locator("[data-status=killed]")).to_be_visible()
     late[0][0].fulfill(response=late[0][1])
-    page.unroute_all()
     expect(page.locator(".is-loading")).to_have_count(0)
     assert row.locator("[data-status]").get_attribute("data-status") == "killed", "an older answer replaced the news"
     expect(row).to_contain_text("enough seen")
@@ -135,7 +134,7 @@ def test_names_and_notes_of_others_stay_text(server: ServerProcess, page_of: Any
 
 
 def test_many_are_selected_judged_and_ended_at_once(
-    server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
+    server: ServerProcess, page_of: Any, refused: Any, check_page: Callable[[Page, str], None]
 ) -> None:
     for name in ("one", "two", "three"):
         server.submit(SLEEP, name=name, project="bulk")
@@ -157,11 +156,10 @@ def test_many_are_selected_judged_and_ended_at_once(
     expect(dialog.locator("tr[data-ok=false]")).to_contain_text("can't be killed any more")
     check_page(page, "bulk")
     dialog.get_by_label("Note (optional)").fill("not needed any more")
-    page.route("**/api/v1/bulk", lambda route: route.abort())
-    dialog.get_by_role("button", name="Kill 3 runs").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("It may not have got through")
+    with refused(page, "**/api/v1/bulk"):
+        dialog.get_by_role("button", name="Kill 3 runs").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("It may not have got through")
     expect(dialog).not_to_contain_text("asked again")
-    page.unroute_all()
     dialog.get_by_role("button", name="Kill 3 runs").click()
     expect(dialog).to_contain_text("3 asked")
     expect(dialog).to_contain_text("1 refused")

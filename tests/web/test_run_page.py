@@ -97,7 +97,7 @@ def step_of(page: Page, phase: str) -> int:
 
 
 def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
-    web_server: ServerProcess, page_of: Pages, check_page: Check, tmp_path: Path
+    web_server: ServerProcess, page_of: Pages, refused: Any, check_page: Check, tmp_path: Path
 ) -> None:
     """The example's pipeline: two models are trained, and what both have learned is used by the tasks behind them."""
     shutil.copytree(PIPELINE, tmp_path / "pipeline")
@@ -120,14 +120,13 @@ def test_the_line_moves_by_itself_and_each_phase_has_its_own_fast_forward(
     expect(dialog).to_contain_text("text ends as soon as it begins and its result counts", timeout=SOON)
     held: list[Route] = []
     about = "**/consequences?verb=stop&phase=tabular"
-    page.route(about, lambda route: held.append(route))
-    with page.expect_request(about):
+    with refused(page, about, held.append):
         dialog.get_by_label("Phase").select_option("tabular")
+        until(lambda: page.evaluate("1") and held, what="the question that is held", within=15)
     expect(dialog).to_contain_text("tabular ends at its next step")
     expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_disabled()  # what is shown is not of it
     held[0].abort()
     expect(dialog.get_by_role("alert")).to_contain_text("It is asked again until it answers.", timeout=SOON)
-    page.unroute_all()
     expect(dialog.get_by_role("button", name="Stop tabular", exact=True)).to_be_enabled(timeout=SOON)
     dialog.get_by_label("Phase").select_option("text")
     confirm(page, "Stop text")
@@ -169,7 +168,7 @@ def test_pause_resume_and_a_note_from_the_page(web_server: ServerProcess, page_o
 
 
 def test_a_killed_run_says_who_what_and_the_last_lines(
-    web_server: ServerProcess, page_of: Pages, check_page: Check
+    web_server: ServerProcess, page_of: Pages, refused: Any, check_page: Check
 ) -> None:
     run = web_server.submit(loop("train", env={"PACE": "0.01", "HOSTILE": ""}), directory=PROGRAMS, name="doomed")
     page = page_of(web_server)
@@ -187,11 +186,10 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     check_page(page, "run-killed")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/checkpoints" in request.url else None)
-    page.route(re.compile(r"/logs\?tail|/checkpoints$"), lambda route: route.abort())
-    page.reload()
-    expect(ending).to_contain_text("They can't be read: The server can't be reached. It is asked again")
-    expect(ending).not_to_contain_text("It has printed nothing")
-    page.unroute_all()
+    with refused(page, re.compile(r"/logs\?tail|/checkpoints$")):
+        page.reload()
+        expect(ending).to_contain_text("They can't be read: The server can't be reached. It is asked again")
+        expect(ending).not_to_contain_text("It has printed nothing")
     expect(ending.locator(".tail")).to_contain_text("proven gone")
     expect(page.get_by_role("button", name=re.compile("^(Run again|Continue)$"))).to_be_visible()
     assert len(asked) == 2, "once by the whole page, and once more for the answer that was lost"

@@ -230,14 +230,15 @@ def test_a_menu_is_worked_by_keys_and_says_why_something_is_not_possible(
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Actions of #1"
 
 
-def test_a_page_that_breaks_says_so_and_leaves_the_frame_alone(web_server: ServerProcess, page_of: Any) -> None:
+def test_a_page_that_breaks_says_so_and_leaves_the_frame_alone(
+    web_server: ServerProcess, page_of: Any, refused: Any
+) -> None:
     page = page_of(web_server)
-    page.route("**/pages/queue.js", lambda route: route.fulfill(status=404))
-    page.goto("/queue")
-    page.get_by_role("heading", name="This page could not be shown").wait_for()
-    page.get_by_role("button", name="Sign out").wait_for()
+    with refused(page, "**/pages/queue.js", lambda route: route.fulfill(status=404)):
+        page.goto("/queue")
+        page.get_by_role("heading", name="This page could not be shown").wait_for()
+        page.get_by_role("button", name="Sign out").wait_for()
     broken = "export default function Page() { throw new Error('a mistake of ours'); }"
-    page.unroute("**/pages/queue.js")
     page.route(
         "**/pages/queue.js", lambda route: route.fulfill(status=200, content_type="text/javascript", body=broken)
     )
@@ -379,26 +380,25 @@ def test_a_tab_that_nobody_sees_gives_its_connection_back_and_goes_on_where_it_w
 
 
 def test_a_refusal_of_something_in_between_and_a_question_without_an_answer_show_as_lost(
-    web_server: ServerProcess, page_of: Any
+    web_server: ServerProcess, page_of: Any, refused: Any
 ) -> None:
     page = page_of(web_server)
     page.clock.install()
     page.goto("/no/such/page")
     page.locator("[data-connection=live]").wait_for()
-    page.route("**/api/v1/stream", lambda route: route.fulfill(status=404, body="a proxy knows of no such page"))
-    in_page(
-        page,
-        """
-        const {follow} = await load("live.js");
-        window.ended = false;
-        window.seen = false;
-        const on = {end: () => { ended = true; }, run: () => { seen = true; }};
-        window.close = follow("/stream", {on});
-        window.wait = () => { close(); follow("/stream", {on, prepare: () => new Promise(() => {})}); };
-        """,
-    )
-    page.locator("[data-connection=lost]").wait_for()
-    page.unroute_all()
+    with refused(page, "**/api/v1/stream", lambda route: route.fulfill(status=404, body="a proxy's own page")):
+        in_page(
+            page,
+            """
+            const {follow} = await load("live.js");
+            window.ended = false;
+            window.seen = false;
+            const on = {end: () => { ended = true; }, run: () => { seen = true; }};
+            window.close = follow("/stream", {on});
+            window.wait = () => { close(); follow("/stream", {on, prepare: () => new Promise(() => {})}); };
+            """,
+        )
+        page.locator("[data-connection=lost]").wait_for()
     page.locator("[data-connection=live]").wait_for()
     web_server.submit({"name": "t", "kind": "task", "command": "true"}, name="told")
     holds(page, "seen && !ended")
