@@ -105,7 +105,7 @@ def page_of(browser: Browser) -> Iterator[Pages]:
 
 @pytest.fixture
 def refused() -> Callable[..., AbstractContextManager[None]]:
-    """`with refused(page, address):` nothing gets through to it until the block ends. `answer`: what is done instead."""
+    """`with refused(page, address):` nothing gets through to it until the block ends. `answer`: done instead."""
 
     @contextmanager
     def cut(page: Page, address: Any, answer: Callable[[Route], Any] = Route.abort) -> Iterator[None]:
