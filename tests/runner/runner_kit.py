@@ -46,6 +46,7 @@ class Peer:
     def __init__(self, server_file: Path) -> None:
         self.server_file = server_file
         self.streams: dict[str, bytearray] = {}
+        self.pieces: dict[str, int] = {}
         self.repeated = 0  # bytes that came twice: allowed only across a reconnect
         self.gaps: list[str] = []
         self.indigestible: str | None = None  # data of this stream makes it drop the connection
@@ -164,6 +165,7 @@ class Peer:
         return None
 
     def _store(self, frame: Data) -> None:
+        self.pieces[frame.stream] = self.pieces.get(frame.stream, 0) + 1
         kept = self.streams.setdefault(frame.stream, bytearray())
         if frame.offset > len(kept):
             self.gaps.append(f"{frame.stream}: {len(kept)} to {frame.offset}")

@@ -116,6 +116,18 @@ def test_the_end_does_not_overtake_logs_and_metrics(kit: Kit) -> None:
     assert kit.peer.when_ended["logs"] > 2_000_000
 
 
+def test_a_loop_that_logs_all_the_time_costs_the_server_ten_pieces_a_second(kit: Kit) -> None:
+    pace = PRINTS.replace("COUNT", "1000").replace("if number % 50 == 0: time.sleep(0.01)", "time.sleep(0.001)")
+    job = kit.python(pace)
+    until(lambda: kit.peer.pieces.get("metrics-0"), "the first points")
+    began = time.monotonic()
+    kit.ended()
+    looks = (time.monotonic() - began) / link.LOOK_EVERY
+    kit.wait_done(job)
+    check_complete(kit, 1000)
+    assert kit.peer.pieces["metrics-0"] <= looks + 10  # one for each acknowledgement would be three times as many
+
+
 def test_what_the_server_can_not_digest_makes_no_storm_and_does_not_hold_back_the_end(kit: Kit) -> None:
     kit.peer.indigestible = "metrics-0"
     job = kit.python(PRINTS.replace("COUNT", "10"))

@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from whistlestop.runner.notes import note
-from whistlestop.runner.streams import Streams
+from whistlestop.runner.streams import BACKLOG, Streams
 from whistlestop.wire.frames import PROTOCOL, Ack, Bye, Data, Hello, Order, Progress, Welcome, decode_down, encode
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GONE_HTTP, GONE_CLOSE = 410, 4410  # the only answers that mean: this attempt is not wanted any more
 FIRST_DELAY, LAST_DELAY = 0.1, 5.0
-LOOK_EVERY = 0.1  # journals have no wake-up
+LOOK_EVERY = 0.1  # journals have no wake-up, and what is gathered meanwhile costs the server one transaction
 DISCOVER_FIRST, DISCOVER_EVERY = 0.5, 2.0  # before and after the program's first journal
 LONG_SESSION = 10.0  # a connection that lasted this long was a good one
 FRUITLESS, PATIENCE = 3, 20.0  # connections, or seconds of one, in which the server took nothing of what we have
@@ -162,10 +162,10 @@ class Link:
             case Order() as order:
                 self._on_order(order)
             case Ack(stream=name, offset=offset):
-                self._streams.acknowledge(name, offset)
+                if self._streams.acknowledge(name, offset):
+                    self._work.set()
                 self._advanced_at = time.monotonic()
                 self._acked.set()
-                self._work.set()
             case Bye(text=text):
                 raise Unwanted(text)
             case Welcome():
@@ -187,19 +187,19 @@ class Link:
             if now - shown_at >= (PROGRESS_EVERY if news else HEARTBEAT_EVERY):
                 await connection.send(encode(progress))
                 shown, shown_at = progress, now
+            self._work.clear()
             if not await self._ship(connection):
-                self._work.clear()
                 await _wait(self._work, LOOK_EVERY)
 
     async def _ship(self, connection: ClientConnection) -> bool:
-        """One chunk of each stream. False when there was nothing to ship."""
-        shipped = False
+        """One chunk of each stream. Whether there is a backlog: more to ship at once."""
+        backlog = False
         for stream in self._streams.all():
             if (piece := self._streams.take(stream)) is not None:
                 offset, data = piece
                 await connection.send(encode(Data(stream.name, offset, data)))
-                shipped = True
-        return shipped
+                backlog = backlog or len(data) >= BACKLOG
+        return backlog
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -16,6 +16,7 @@ from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 
 CHUNK = 512 << 10
+BACKLOG = CHUNK // 2  # a piece of this size has others behind it: journals are cut between records
 WINDOW = 4 << 20  # sent and not acknowledged, per stream
 _OURS = ("logs", "runner", "metrics-sys")
 _JOURNAL = re.compile(r"((?:metrics|events)-\w+)\.\d{6,}\.journal")
@@ -147,10 +148,14 @@ class Streams:
         for stream in self._streams.values():
             stream.resume(offsets.get(stream.name, 0), shift=shifts.get(stream.name, 0))
 
-    def acknowledge(self, name: str, offset: int) -> None:
+    def acknowledge(self, name: str, offset: int) -> bool:
+        """Whether something that waited for this may be sent now."""
         stream = self._streams.get(name)
-        if stream is not None:
-            stream.acked = max(stream.acked, offset)
+        if stream is None:
+            return False
+        full = stream.sent - stream.acked >= WINDOW
+        stream.acked = max(stream.acked, offset)
+        return full or self._held_from is not None
 
     def all_safe(self) -> bool:
         """The server has everything there is."""
