@@ -41,6 +41,9 @@ class Word(IntEnum):
     STEERING = 15  # counter: steering.json has changed
     RANKS_INTERRUPTED = 16  # another rank saw a signal
     RANKS_FINISH = 17  # another rank wants the end
+    DURABLE_STEP = 18  # step of the newest save that is safe in storage + 1; 0 = none of this attempt yet
+    DURABLE_SECONDS = 19  # (f) from staged to durable, the last time
+    SAVES_FAILED = 20  # counter: saves of this attempt that were given up
     # Written by the program (rank 0).
     ATTACHED = 128  # 1 once the SDK is in; the ladder waits for the loop then
     PID = 129
@@ -60,6 +63,7 @@ class Word(IntEnum):
     LOOP_STARTED_AT = 143  # (f)
     EVALUATIONS = 144  # evaluations begun so far
     SAVE_SECONDS = 145  # (f) how long the last save blocked the loop
+    STAGED_STEP = 147  # step of the last save that was handed over + 1
     IMPORTED = 146  # 1 once whistlestop is imported; the ladder then waits for the loop
 
 
@@ -111,6 +115,8 @@ ENV_PHASE: Final = "WHISTLE_PHASE"
 ENV_ATTEMPT: Final = "WHISTLE_ATTEMPT"  # also the mark by which stray processes are found
 ENV_ATTEMPT_NUMBER: Final = "WHISTLE_ATTEMPT_NUMBER"  # the fence: part of every checkpoint's name
 ENV_CHECKPOINTS: Final = "WHISTLE_CHECKPOINTS"  # directory that holds this run's checkpoints
+ENV_STAGE: Final = "WHISTLE_STAGE"  # directory for the slots in which saves are handed over
+ENV_RATE: Final = "WHISTLE_PREEMPTION_RATE"  # unnoticed preemptions per second of this pool
 ENV_RESTORE: Final = "WHISTLE_RESTORE"  # directory of the checkpoint to start from, verified
 ENV_EVERY: Final = "WHISTLE_CHECKPOINT_EVERY"  # "500 steps", "10 minutes", "1 epoch", comma-separated
 ENV_KEEP: Final = "WHISTLE_CHECKPOINT_KEEP"

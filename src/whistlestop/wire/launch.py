@@ -3,6 +3,8 @@
 Secrets are not in it: they reach the runner through its standard input and never touch the disk.
 """
 
+from typing import Any
+
 import msgspec
 
 from whistlestop.wire.frames import Change
@@ -29,13 +31,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     workdir: str  # where the code is laid out; shared by the attempts of a run
     cwd: str = "."  # inside workdir
     bundle: str | None = None  # path of the tar that holds the code; None = run in place in workdir
-    checkpoints: str  # root of the run's checkpoints
+    checkpoints: str  # root of the run's checkpoints on this machine
+    storage: str | None = None  # where they are kept instead: the run's own root, s3://bucket/prefix/RUN
+    storage_options: dict[str, str] = {}  # no secrets: region, endpoint
+    preemption_rate: float | None = None  # of this pool, per second, without notice; None: nobody knows yet
     restore: bool = True  # resume from this phase's newest verified checkpoint, if there is one
     restore_from: str | None = None  # directory to start from if this phase has none of its own: `continue`
     must_restore: bool = False  # checkpoints were committed before: starting without one is refused
     inputs: list[Input] = []
     checkpoint_every: list[str] = []
     checkpoint_keep: int = 3
+    checkpoint_policy: dict[str, Any] = {}  # best, by, mode, every: what retention leaves beside the newest
     checkpoint_protected: list[str] = []  # ids that retention leaves alone: pinned, best, used elsewhere
     stop_when: str = "[]"  # JSON
     steering: list[Change] = []  # changes that were asked for, each with the step at which it was applied before

@@ -1,0 +1,218 @@
+"""What every storage of checkpoints can do, whatever it is made of; and which of the checkpoints in it count.
+
+    ROOT/PHASE/step-000000000500-2/manifest.json     a checkpoint: there is nothing to it before this file is there
+    ROOT/PHASE/fence-000000003.json                  attempt 3 has begun; it lists the checkpoints that counted then
+
+Attempts are numbered, and the number is in the name of all that an attempt writes. An attempt begins with its fence.
+From then on a checkpoint of an earlier attempt counts only if the fence lists it: one that is still alive somewhere,
+cut off and not knowing it, may write what it likes. This needs no conditional writes, and no clock.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from whistlestop.blobs.manifest import DIRECTORY, Checkpoint, Damaged, decode
+from whistlestop.blobs.staged import Staged
+from whistlestop.domain.errors import WhistleError
+
+FENCE: Final = re.compile(r"fence-(\d{9,})\.json")
+DAY: Final = 86_400.0  # what was removed can be had back for this long
+
+
+class Fenced(WhistleError):
+    """A later attempt has begun: nothing of this one counts any more."""
+
+    code = "fenced"
+
+
+class StorageFailed(WhistleError):
+    """The storage did not answer, or refused. Whatever was committed before is as it was."""
+
+    code = "storage_failed"
+
+
+@dataclass(frozen=True)
+class Committed:
+    checkpoint: Checkpoint
+    written: int  # bytes; those that were there already are not written again
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fence:
+    attempt_number: int
+    attempt_id: str
+    counted: frozenset[str]  # names of the checkpoints of earlier attempts
+
+
+class Storage(ABC):
+    """The checkpoints of one run."""
+
+    @abstractmethod
+    def where(self, checkpoint: Checkpoint) -> str:
+        """Its address in words, and for `locate` of open.py: a directory's path, or s3://bucket/prefix/RUN/PHASE/NAME."""
+
+    # The attempt that writes.
+
+    def open_attempt(self, phase: str, attempt_number: int, attempt_id: str) -> None:
+        """Fenced if a later one has begun. Twice by the same attempt is not an error: its runner may have died."""
+        last = self._fence(phase)
+        if last is not None and last.attempt_number > attempt_number:
+            raise Fenced(f"attempt {last.attempt_number} of {phase} has begun: attempt {attempt_number} is over")
+        if last is not None and last.attempt_number == attempt_number:
+            if last.attempt_id != attempt_id:
+                raise Fenced(f"attempt {attempt_number} of {phase} is {last.attempt_id}, not {attempt_id}")
+            return
+        content = {
+            "attempt_number": attempt_number,
+            "attempt_id": attempt_id,
+            "counted": [checkpoint.path.name for checkpoint in self.list(phase)],
+        }
+        if not self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(content).encode()):
+            self.open_attempt(phase, attempt_number, attempt_id)  # somebody was quicker: who?
+
+    def check_fence(self, phase: str, attempt_number: int) -> None:
+        last = self._fence(phase)
+        if last is not None and last.attempt_number > attempt_number:
+            raise Fenced(f"attempt {last.attempt_number} of {phase} has begun: attempt {attempt_number} can't commit")
+
+    @abstractmethod
+    def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+        """Write what is staged, read it back, and make it count. Fenced, SaveFailed or StorageFailed: it does not
+        exist then. `progress` is called with the bytes that are safe so far, from any thread."""
+
+    # Those who read.
+
+    def list(self, phase: str) -> list[Checkpoint]:
+        """Those that count and have a readable manifest, newest first by step, attempt and revision. Their files are
+        not looked at."""
+        return [found for found, why in self._all(phase) if why is None]
+
+    def newest(
+        self, phase: str, *, verify: Callable[[Checkpoint], Any] | None = None
+    ) -> tuple[Checkpoint | None, Sequence[tuple[Checkpoint, str]]]:
+        """The newest one that verifies, and the newer ones that had to be set aside, each with why. `verify`: another
+        way to do so, fetching for instance; it raises Damaged."""
+        aside: list[tuple[Checkpoint, str]] = []
+        for found, why in self._all(phase):
+            if why is None and not found.healthy:
+                why = f"{self.where(found)}: a value was not finite before it was saved"
+            if why is None:
+                try:
+                    (verify or self.verify)(found)
+                except Damaged as error:
+                    why = error.text
+            if why is None:
+                return found, aside
+            aside.append((found, why))
+        return None, aside
+
+    @abstractmethod
+    def verify(self, checkpoint: Checkpoint) -> None:
+        """Read every file. Damaged, with words, unless all are there with the size and hash of the manifest."""
+
+    @abstractmethod
+    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+        """A directory on this machine with its files and its manifest, each hash checked on the way; `into` is made
+        if it has to be copied. Damaged, as `verify`."""
+
+    @abstractmethod
+    def open_file(self, checkpoint: Checkpoint, name: str) -> Iterator[bytes]:
+        """The bytes of one file, in pieces. Damaged at the end if they are not those that were saved."""
+
+    # Removing.
+
+    @abstractmethod
+    def discard(self, checkpoint: Checkpoint, now: float) -> None:
+        """It counts no more. `recover` brings it back, until `purge`. Twice is not an error."""
+
+    @abstractmethod
+    def trashed(self, phase: str) -> Sequence[tuple[Checkpoint, float]]:
+        """What was discarded, and when."""
+
+    @abstractmethod
+    def recover(self, checkpoint: Checkpoint) -> None:
+        """Undo `discard`. Damaged if it is not there any more."""
+
+    @abstractmethod
+    def purge(self, phase: str, before: float) -> int:
+        """For good: what was discarded before that time. Returns how many."""
+
+    @abstractmethod
+    def sweep(self, phase: str, attempt_number: int) -> int:
+        """Remove what belongs to nothing: saves that were never committed, checkpoints that a fence has shut out, parts
+        that no checkpoint has, the trash's included. Only by the attempt that writes, between two saves, or when no
+        attempt is under way: it is its own saves that it must spare. Returns how many things went."""
+
+    @abstractmethod
+    def remove_all(self) -> None:
+        """Everything of this run: every manifest before any data."""
+
+    # How it is done.
+
+    @abstractmethod
+    def _names(self, phase: str) -> Sequence[str]:
+        """All that lies directly in a phase: step-… that have a manifest, fence-….json."""
+
+    @abstractmethod
+    def _manifest(self, phase: str, name: str) -> tuple[bytes, Path]:
+        """The manifest of step-…, and the path that its Checkpoint shall have. Damaged if it can't be read."""
+
+    @abstractmethod
+    def _read(self, phase: str, name: str) -> bytes:
+        """A small file of a phase."""
+
+    @abstractmethod
+    def _create(self, phase: str, name: str, data: bytes) -> bool:
+        """Whole or not at all. False: it is there already."""
+
+    def _fence(self, phase: str) -> Fence | None:
+        numbers = [(int(match[1]), name) for name in self._names(phase) if (match := FENCE.fullmatch(name))]
+        if not numbers:
+            return None
+        number, name = max(numbers)
+        try:
+            content = json.loads(self._read(phase, name))
+            if int(content["attempt_number"]) != number:
+                raise ValueError(f"it says attempt {content['attempt_number']}")
+            return Fence(number, str(content["attempt_id"]), frozenset(map(str, content["counted"])))
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
+
+    def _counts(self, phase: str) -> Callable[[str, int], bool]:
+        fence = self._fence(phase)
+        if fence is None:
+            return lambda name, attempt_number: True
+        return lambda name, attempt_number: attempt_number >= fence.attempt_number or name in fence.counted
+
+    def _all(self, phase: str) -> Iterator[tuple[Checkpoint, str | None]]:
+        """Those that count, newest first. Where a manifest is there but can't be read: a stand-in, and why."""
+        counts = self._counts(phase)
+        for name, step, number, revision in _in_order(self._names(phase)):
+            if not counts(name, number):
+                continue
+            path = Path(phase) / name
+            try:
+                data, path = self._manifest(phase, name)
+                found = decode(data, path)
+                if found.phase != phase:
+                    raise Damaged(f"the manifest in {path} belongs to phase {found.phase}")
+                yield found, None
+            except FileNotFoundError:
+                continue  # it was removed while we looked
+            except Damaged as error:
+                yield Checkpoint(name, phase, step, number, "", path, 0.0, 0, {}, {}, revision), error.text
+
+
+def _in_order(names: Sequence[str]) -> Sequence[tuple[str, int, int, int]]:
+    found = [
+        (name, int(match[1]), int(match[2]), int(match[3] or 0))
+        for name in names
+        if (match := DIRECTORY.fullmatch(name))
+    ]
+    return sorted(found, key=lambda each: each[1:], reverse=True)
