@@ -3,25 +3,28 @@
     ROOT/PHASE/step-000000000500-2/         …files…   manifest.json
     ROOT/PHASE/step-000000000500-2.r1/      the same attempt saved this step again: this one counts
     ROOT/PHASE/.step-000000000500-2.HOST.PID.RANDOM/    being written, by that process alone
+    ROOT/PHASE/.trash-1763290000-step-000000000500-2/   removed, and kept for a day
 
 What has no manifest, or not yet its name, does not exist: a save may be cut after any single write and the one before
-it still holds. Two processes that save the same step never touch each other's files.
+it still holds. Two processes that save the same step never touch each other's files. A file that an earlier checkpoint
+of the phase has, too, is linked to, not written again.
 """
 
 import os
 import re
 import shutil
-import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whistlestop.blobs import files
 from whistlestop.blobs.manifest import (
     DIRECTORY,
     MANIFEST,
     RANKS,
     STAGE,
+    TRASH,
     BadName,
     Checkpoint,
     Damaged,
@@ -34,65 +37,80 @@ from whistlestop.blobs.manifest import (
     encode,
     ranks_name,
 )
+from whistlestop.blobs.staged import Staged
+from whistlestop.blobs.storage import FENCE, Committed, Storage
 from whistlestop.domain.ids import new_id
 
 __all__ = ["BadName", "Checkpoint", "CheckpointStore", "CheckpointWriter", "Damaged", "FileEntry", "SaveFailed"]
 
-_CHUNK = 1 << 20
-_WRITE_ONCE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_LINKED = 64 << 10  # smaller files are written: a link saves nothing
+_LOOK_BACK = 2  # checkpoints in which a file that has not changed is looked for
 
 
-class CheckpointStore:
+class CheckpointStore(Storage):
     """All checkpoints of one run, on a file system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def where(self, checkpoint: Checkpoint) -> str:
+        return str(checkpoint.path)
+
+    # Writing.
 
     def begin(self, phase: str, step: int, attempt_number: int, attempt_id: str) -> "CheckpointWriter":
         """A place to write to, that nobody else writes to. It counts from `commit` on."""
         stage = self.root / check_phase(phase) / _stage_name(step, attempt_number)
         try:
             stage.mkdir(parents=True)
-            _sync_directory(self.root)
+            files.sync_directory(self.root)
         except OSError as error:
             raise SaveFailed(f"step {step} can't be saved in {stage.parent}: {error}") from error
         return CheckpointWriter(stage, phase, step, attempt_number, attempt_id)
+
+    def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+        began = time.perf_counter()
+        self.check_fence(staged.phase, staged.attempt_number)
+        writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
+        known = self._known(staged.phase)
+        try:
+            digests, written = files.write_pieces(staged, writer.path, known, progress)
+            self.check_fence(staged.phase, staged.attempt_number)
+            checkpoint = writer.commit(staged.meta, expected=digests)
+        except OSError as error:
+            raise SaveFailed(f"step {staged.step} of {staged.phase} could not be saved: {error}") from error
+        finally:
+            writer.discard()
+        return Committed(checkpoint, written, time.perf_counter() - began)
+
+    def _known(self, phase: str) -> Mapping[tuple[int, str], Path]:
+        """Files of the newest checkpoints by size and hash. They were read back when they were written."""
+        return {
+            (entry.size, entry.sha256): checkpoint.path / name
+            for checkpoint in reversed(self.list(phase)[:_LOOK_BACK])
+            for name, entry in checkpoint.files.items()
+            if entry.size >= _LINKED
+        }
 
     def ranks_stage(self, phase: str, step: int, attempt_number: int) -> Path:
         """Where each rank lays its own part of a save, for the one that commits it."""
         return self.root / check_phase(phase) / ranks_name(step, attempt_number)
 
-    def list(self, phase: str) -> list[Checkpoint]:
-        """Those with a readable manifest, newest first by step, attempt and revision. Their files are not looked at."""
-        return [found for found, why in self._all(phase) if why is None]
-
-    def newest(self, phase: str) -> tuple[Checkpoint | None, Sequence[tuple[Checkpoint, str]]]:
-        """The newest one that verifies, and the newer ones that had to be set aside, each with why."""
-        aside: list[tuple[Checkpoint, str]] = []
-        for found, why in self._all(phase):
-            if why is None and not found.healthy:
-                why = f"{found.path}: a value was not finite before it was saved"
-            if why is None:
-                try:
-                    self.verify(found)
-                except Damaged as error:
-                    why = error.text
-            if why is None:
-                return found, aside
-            aside.append((found, why))
-        return None, aside
+    # Reading.
 
     def verify(self, checkpoint: Checkpoint) -> None:
-        """Read every file. Damaged, with words, unless all are there with the size and hash of the manifest."""
-        for name, entry in checkpoint.files.items():
+        def check(each: tuple[str, FileEntry]) -> None:
+            name, entry = each
             try:
-                size, digest = _read(checkpoint.path, check_name(name))
+                size, digest = files.read(checkpoint.path, check_name(name))
             except (OSError, BadName) as error:
                 raise Damaged(f"{name} of {checkpoint.path} can't be read: {error}") from error
             if size != entry.size:
                 raise Damaged(f"{name} of {checkpoint.path} has {size} bytes instead of {entry.size}")
             if digest != entry.sha256:
                 raise Damaged(f"{name} of {checkpoint.path} has changed since it was saved")
+
+        files.in_threads(check, checkpoint.files.items(), checkpoint.bytes)
 
     def load(self, path: Path) -> Checkpoint:
         """The checkpoint in a directory, by its manifest alone."""
@@ -101,15 +119,61 @@ class CheckpointStore:
         except OSError as error:
             raise Damaged(f"{path / MANIFEST} can't be read: {error}") from error
 
+    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+        """It is on this machine already."""
+        self.verify(checkpoint)
+        return checkpoint.path
+
+    def open_file(self, checkpoint: Checkpoint, name: str) -> Iterator[bytes]:
+        entry = checkpoint.files.get(name)
+        if entry is None:
+            raise BadName(f"{checkpoint.path} has no file {name}")
+        try:
+            yield from files.stream(checkpoint.path, check_name(name), entry)
+        except OSError as error:
+            raise Damaged(f"{name} of {checkpoint.path} can't be read: {error}") from error
+
+    # Removing.
+
+    def discard(self, checkpoint: Checkpoint, now: float) -> None:
+        target = checkpoint.path.with_name(f".trash-{int(now)}-{checkpoint.path.name}")
+        try:
+            os.rename(self._own(checkpoint), target)
+        except FileNotFoundError:
+            return
+        files.sync_directory(target.parent)
+
+    def trashed(self, phase: str) -> Sequence[tuple[Checkpoint, float]]:
+        found = []
+        for path, match in self._matching(phase, TRASH):
+            try:
+                data = (path / MANIFEST).read_bytes()
+                found.append((decode(data, path.with_name(match[2])), float(match[1])))
+            except (OSError, Damaged):  # nobody can have it back; purge takes it
+                continue
+        return found
+
+    def recover(self, checkpoint: Checkpoint) -> None:
+        self._own(checkpoint)
+        for path, match in self._matching(checkpoint.phase, TRASH):
+            if match[2] == checkpoint.path.name:
+                os.rename(path, checkpoint.path)
+                files.sync_directory(path.parent)
+                return
+        if not (checkpoint.path / MANIFEST).exists():
+            raise Damaged(f"{checkpoint.path} was removed for good")
+
+    def purge(self, phase: str, before: float) -> int:
+        gone = [path for path, match in self._matching(phase, TRASH) if float(match[1]) < before]
+        for path in gone:
+            _remove(path)
+        return len(gone)
+
     def remove(self, checkpoint: Checkpoint) -> None:
-        """The manifest first: what is half deleted must not look complete. Removing it twice is not an error."""
-        inside = checkpoint.path.parent.parent == self.root and DIRECTORY.fullmatch(checkpoint.path.name)
-        if not inside:
-            raise BadName(f"{checkpoint.path} is not a checkpoint of {self.root}")
-        _remove(checkpoint.path)
+        """For good. The manifest first: what is half deleted must not look complete. Twice is not an error."""
+        _remove(self._own(checkpoint))
 
     def remove_all(self) -> None:
-        """Everything of this run: every manifest before any data."""
         for manifest in list(self.root.glob(f"*/*/{MANIFEST}")):
             manifest.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
@@ -120,8 +184,12 @@ class CheckpointStore:
         Earlier attempts are over when a later one runs. Another process of this attempt may be saving just now: its
         files go only if it was on this machine and has ended; if that can't be told, the next attempt takes them.
         """
-        left = [path for path, _, number, _ in self._directories(phase) if number <= attempt_number]
-        left = [path for path in left if not (path / MANIFEST).exists()]
+        counts, fence = self._counts(phase), self._fence(phase)
+        left: list[Path] = []
+        for path, match in self._matching(phase, DIRECTORY):
+            number = int(match[2])
+            if number <= attempt_number and not ((path / MANIFEST).exists() and counts(path.name, number)):
+                left.append(path)
         left += [path for path, match in self._matching(phase, RANKS) if int(match[2]) < attempt_number]
         for path, match in self._matching(phase, STAGE):
             number = int(match[2])
@@ -129,26 +197,48 @@ class CheckpointStore:
                 left.append(path)
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
+        for path, match in self._matching(phase, FENCE):
+            if fence is not None and int(match[1]) < fence.attempt_number:
+                path.unlink(missing_ok=True)
         return len(left)
 
-    def _all(self, phase: str) -> Iterator[tuple[Checkpoint, str | None]]:
-        """Newest first. Where a manifest is there but can't be read: a stand-in, and why."""
-        for path, step, number, revision in self._directories(phase):
-            if not (path / MANIFEST).exists():
-                continue
-            try:
-                found = self.load(path)
-                if found.phase != phase:
-                    raise Damaged(f"{path / MANIFEST} belongs to phase {found.phase}")
-                yield found, None
-            except Damaged as error:
-                yield Checkpoint(path.name, phase, step, number, "", path, 0.0, 0, {}, {}, revision), error.text
+    # How it is done.
 
-    def _directories(self, phase: str) -> Sequence[tuple[Path, int, int, int]]:
-        found = [
-            (path, int(match[1]), int(match[2]), int(match[3] or 0)) for path, match in self._matching(phase, DIRECTORY)
-        ]
-        return sorted(found, key=lambda each: each[1:], reverse=True)
+    def _names(self, phase: str) -> Sequence[str]:
+        found = [path.name for path, _ in self._matching(phase, DIRECTORY) if (path / MANIFEST).exists()]
+        return found + [path.name for path, _ in self._matching(phase, FENCE)]
+
+    def _manifest(self, phase: str, name: str) -> tuple[bytes, Path]:
+        path = self.root / phase / name
+        try:
+            return (path / MANIFEST).read_bytes(), path
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Damaged(f"{path / MANIFEST} can't be read: {error}") from error
+
+    def _read(self, phase: str, name: str) -> bytes:
+        return (self.root / phase / name).read_bytes()
+
+    def _create(self, phase: str, name: str, data: bytes) -> bool:
+        target = self.root / check_phase(phase) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        making = target.with_name(f".{name}.{os.getpid()}.{os.urandom(4).hex()}")
+        try:
+            files.write(making, data)
+            os.link(making, target)
+        except FileExistsError:
+            return False
+        finally:
+            making.unlink(missing_ok=True)
+        files.sync_directory(target.parent)
+        return True
+
+    def _own(self, checkpoint: Checkpoint) -> Path:
+        path = checkpoint.path
+        if path.parent.parent != self.root or not DIRECTORY.fullmatch(path.name):
+            raise BadName(f"{path} is not a checkpoint of {self.root}")
+        return path
 
     def _matching(self, phase: str, pattern: re.Pattern[str]) -> Sequence[tuple[Path, re.Match[str]]]:
         try:
@@ -173,7 +263,7 @@ class CheckpointWriter:
         target = self._target(name)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _write(target, data)
+            files.write(target, data)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -205,10 +295,14 @@ class CheckpointWriter:
         except OSError as error:
             raise self._failed(error) from error
 
-    def commit(self, meta: Mapping[str, Any]) -> Checkpoint:
-        """Make it durable, then make it count. SaveFailed leaves nothing that could be taken for a checkpoint."""
+    def commit(self, meta: Mapping[str, Any], *, expected: Mapping[str, str] | None = None) -> Checkpoint:
+        """Make it durable, then make it count. SaveFailed leaves nothing that could be taken for a checkpoint.
+
+        `expected`: the hashes of what was meant to be written; what is read back has to have the same.
+        """
         try:
-            files = self._hash_and_sync()
+            found = self._read_back()
+            self._compare(found, expected)
             target, revision = self._free_name()
             checkpoint = Checkpoint(
                 id=new_id("c"),
@@ -218,8 +312,8 @@ class CheckpointWriter:
                 attempt_id=self._attempt_id,
                 path=target,
                 at=time.time(),
-                bytes=sum(entry.size for entry in files.values()),
-                files=files,
+                bytes=sum(entry.size for entry in found.values()),
+                files=found,
                 meta=dict(meta),
                 revision=revision,
             )
@@ -242,17 +336,32 @@ class CheckpointWriter:
         except OSError:
             pass
 
-    def _hash_and_sync(self) -> dict[str, FileEntry]:
-        files: dict[str, FileEntry] = {}
-        for directory, _, names in os.walk(self.path, topdown=False):
-            for name in sorted(names):
-                relative = (Path(directory) / name).relative_to(self.path).as_posix()
-                try:
-                    files[relative] = FileEntry(*_read(self.path, check_name(relative), sync=True))
-                except BadName as error:
-                    raise SaveFailed(error.text) from error
-            _sync_directory(Path(directory))
-        return dict(sorted(files.items()))
+    def _read_back(self) -> dict[str, FileEntry]:
+        """Every file synced, and read from where it is now. Its directories synced behind it."""
+        names: list[str] = []
+        directories: list[Path] = []
+        for directory, _, inside in os.walk(self.path, topdown=False):
+            directories.append(Path(directory))
+            names += [(Path(directory) / name).relative_to(self.path).as_posix() for name in inside]
+        found: dict[str, FileEntry] = {}
+
+        def look(name: str) -> None:
+            try:
+                found[name] = FileEntry(*files.read(self.path, check_name(name), sync=True))
+            except BadName as error:
+                raise SaveFailed(error.text) from error
+
+        files.in_threads(look, names, files.LARGE)
+        for path in directories:
+            files.sync_directory(path)
+        return dict(sorted(found.items()))
+
+    def _compare(self, found: Mapping[str, FileEntry], expected: Mapping[str, str] | None) -> None:
+        if expected is None:
+            return
+        for name in sorted({*found, *expected}):
+            if name not in found or name not in expected or found[name].sha256 != expected[name]:
+                raise SaveFailed(f"{name} of step {self._step} reads back as something else than what was written")
 
     def _free_name(self) -> tuple[Path, int]:
         """Names are never used again: what has one may be in use, or half removed."""
@@ -266,12 +375,12 @@ class CheckpointWriter:
         return self.path.parent / directory_name(self._step, self._attempt_number, revision), revision
 
     def _publish(self, manifest: bytes, target: Path) -> None:
-        _write(self.path / MANIFEST, manifest)
-        _sync_directory(self.path)
+        files.write(self.path / MANIFEST, manifest)
+        files.sync_directory(self.path)
         # Moving a directory over one that holds something is refused by the system: another writer was quicker.
         os.rename(self.path, target)
         self.path = target
-        _sync_directory(target.parent)
+        files.sync_directory(target.parent)
 
     def _target(self, name: str) -> Path:
         return self.path / check_name(name)
@@ -279,39 +388,6 @@ class CheckpointWriter:
     def _failed(self, error: Exception) -> SaveFailed:
         self.discard()
         return SaveFailed(f"step {self._step} of {self._phase} could not be saved in {self.path}: {error}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle = os.open(path, _WRITE_ONCE, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _read(root: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
-    """Size and hash. Only plain files inside `root`: a link could lead anywhere."""
-    import hashlib
-
-    path = root / name
-    if os.path.realpath(path) != os.path.join(os.path.realpath(root), name):
-        raise BadName(f"{name} leads out of the checkpoint through a link")
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise BadName(f"{name} is not a plain file")
-        digest, size = hashlib.sha256(), 0
-        while chunk := os.read(handle, _CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-        if sync:
-            os.fsync(handle)
-        return size, digest.hexdigest()
-    finally:
-        os.close(handle)
 
 
 def _open_up(path: Path) -> None:
@@ -348,15 +424,5 @@ def _remove(path: Path) -> None:
     if not path.exists():
         return
     (path / MANIFEST).unlink(missing_ok=True)
-    _sync_directory(path)
+    files.sync_directory(path)
     shutil.rmtree(path)
-
-
-def _sync_directory(path: Path) -> None:
-    if os.name == "nt":  # directories can't be opened there
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

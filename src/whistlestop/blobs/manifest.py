@@ -13,6 +13,7 @@ MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
 DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})(?:\.r(\d{1,6}))?")
 STAGE = re.compile(r"\.step-(\d{12,})-(\d{1,9})\.([A-Za-z0-9-]*)\.(\d+)\.[0-9a-z]+")
+TRASH = re.compile(r"\.trash-(\d+)-(step-\d{12,}-\d{1,9}(?:\.r\d{1,6})?)")
 RANKS = re.compile(r"\.ranks-(\d{12,})-(\d{1,9})")  # where the ranks of one save put their own parts
 _PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 

@@ -1,0 +1,213 @@
+"""Files of a checkpoint on a file system: written once, synced, read back. What is large goes past the page cache, and
+by more than one thread: hashing, reading and writing leave the interpreter to others."""
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from whistlestop.blobs.manifest import BadName, Damaged, FileEntry, SaveFailed
+from whistlestop.blobs.staged import Piece, Staged
+
+LARGE: Final = 8 << 20  # from here on threads are worth their start
+THREADS: Final = 2
+_CHUNK = 1 << 20
+_DIRECT = 1 << 20  # from here on the page cache is only in the way
+_PAGE = 4096
+_BLOCK = 8 << 20
+_WRITE_ONCE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+Item = TypeVar("Item")
+
+
+def write(path: Path, data: bytes) -> None:
+    """Whole and synced; what is there already is never written over."""
+    handle = os.open(path, _WRITE_ONCE, 0o600)
+    try:
+        _write_all(handle, memoryview(data))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(root: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
+    """Size and hash. Only plain files inside `root`: a link could lead anywhere."""
+    import hashlib
+
+    handle = _open(root, name)
+    try:
+        if sync:
+            os.fsync(handle)
+        digest, size = hashlib.sha256(), 0
+        while chunk := os.read(handle, _CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+        return size, digest.hexdigest()
+    finally:
+        os.close(handle)
+
+
+def stream(root: Path, name: str, entry: FileEntry) -> Iterator[bytes]:
+    """The bytes in pieces. Damaged at the end, if they were not those of the manifest."""
+    import hashlib
+
+    handle = _open(root, name)
+    try:
+        digest = hashlib.sha256()
+        while chunk := os.read(handle, _CHUNK):
+            digest.update(chunk)
+            yield chunk
+        if digest.hexdigest() != entry.sha256:
+            raise Damaged(f"{name} of {root} has changed since it was saved")
+    finally:
+        os.close(handle)
+
+
+def write_pieces(
+    staged: Staged,
+    target: Path,
+    known: Mapping[tuple[int, str], Path],
+    progress: Callable[[int], None],
+) -> tuple[dict[str, str], int]:
+    """Every piece as a file below `target`; one that is `known`, by size and hash, is linked to. Returns the hash of
+    each, and how many bytes were written."""
+    digests: dict[str, str] = {}
+    written: list[int] = []
+
+    def one(piece: Piece) -> None:
+        handle = _open(staged.directory, piece.source)
+        try:
+            digests[piece.name] = digest = _digest(blocks(handle, piece))
+            path = target / piece.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not _linked(known.get((piece.size, digest)), path):
+                _write_large(path, blocks(handle, piece), piece.size)
+                written.append(piece.size)
+                progress(sum(written))
+        finally:
+            os.close(handle)
+
+    in_threads(one, sorted(staged.pieces, key=lambda piece: -piece.size), staged.bytes)
+    return digests, sum(written)
+
+
+def blocks(handle: int, piece: Piece) -> Iterator[memoryview]:
+    """The bytes of a piece, each time in the same memory, which is aligned. Copied, not mapped: the file is the
+    program's, and one that is cut short under our hands would end this process."""
+    done = 0
+    with mmap.mmap(-1, max(_PAGE, min(_BLOCK, piece.size))) as space, memoryview(space) as view:
+        while done < piece.size:
+            with view[: piece.size - done] as free:
+                got = os.preadv(handle, [free], piece.offset + done)
+            if got == 0:
+                raise SaveFailed(f"{piece.source} is shorter than {piece.name} needs")
+            with view[:got] as block:
+                yield block
+            done += got
+
+
+def in_threads(act: Callable[[Item], None], items: Iterable[Item], size: int) -> None:
+    """All of them; the first error is raised when the others have ended. Alone where that is not worth it."""
+    everything = list(items)
+    if size < LARGE or len(everything) < 2:
+        for item in everything:
+            act(item)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting = [pool.submit(act, item) for item in everything]
+        try:
+            for each in waiting:
+                each.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def sync_directory(path: Path) -> None:
+    if os.name == "nt":  # directories can't be opened there
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _open(root: Path, name: str) -> int:
+    path = root / name
+    if os.path.realpath(path) != os.path.join(os.path.realpath(root), name):
+        raise BadName(f"{name} leads out of {root} through a link")
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadName(f"{name} is not a plain file")
+    return handle
+
+
+def _digest(parts: Iterable[memoryview]) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _linked(source: Path | None, target: Path) -> bool:
+    if source is None:
+        return False
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, no links there, too many, or gone: then it is written
+        return False
+    return True
+
+
+def _write_large(path: Path, parts: Iterable[memoryview], size: int) -> None:
+    """Not synced: whoever reads it back does that."""
+    direct = getattr(os, "O_DIRECT", 0) if size >= _DIRECT else 0
+    try:
+        handle = os.open(path, _WRITE_ONCE | direct, 0o600)
+    except OSError:
+        if not direct:
+            raise
+        path.unlink(missing_ok=True)
+        handle, direct = os.open(path, _WRITE_ONCE, 0o600), 0  # a file system without it
+    try:
+        for part in parts:
+            if direct and (len(part) % _PAGE or not _write_direct(handle, part)):
+                direct = _without_direct(handle)
+            if not direct:
+                _write_all(handle, part)
+    finally:
+        os.close(handle)
+
+
+def _write_direct(handle: int, part: memoryview) -> bool:
+    """False: nothing was written, this file system wants it otherwise."""
+    done = 0
+    while done < len(part):
+        try:
+            done += os.write(handle, part[done:])
+        except OSError as error:
+            if error.errno != errno.EINVAL or done:
+                raise
+            return False
+    return True
+
+
+def _without_direct(handle: int) -> int:
+    import fcntl
+
+    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~os.O_DIRECT)
+    return 0
+
+
+def _write_all(handle: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(handle, view) :]
