@@ -1,6 +1,7 @@
 """Real servers for tests: one per test that asks for it, in a directory of its own, gone afterwards; and one for all
 the tests that leave nothing but runs behind."""
 
+import os
 import shutil
 import signal
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 
 from whistlestop.server.store.database import Database
 from whistlestop.testing.missing import missing
+from whistlestop.testing.s3 import S3Server
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.spawning import fork_from_now_on
 
@@ -97,6 +99,24 @@ def shared_server(common: Common) -> Iterator[ServerProcess]:
     that change its pools, ask for `start_server`."""
     yield common.server()
     common.clear()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One for all test processes of this session: it takes a gigabyte of memory."""
+    several = "PYTEST_XDIST_WORKER" in os.environ
+    with S3Server(tmp_path_factory.getbasetemp().parent / "s3" if several else None) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """A real S3 server, and its keys where everybody looks for them. Tests take a bucket of their own."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    return s3_server
 
 
 @pytest.fixture(scope="session")
