@@ -20,6 +20,7 @@ SPEC, CLI = (DOCS / "spec.md").read_text(), (DOCS / "cli.md").read_text()
         spec_file.RUN_KEYS,
         spec_file.PHASE_KEYS,
         spec_file.CHECKPOINT_KEYS,
+        spec_file.KEEP_KEYS,
         spec_file.GRACE_KEYS,
         spec_file.SECRET_KEYS,
     ],

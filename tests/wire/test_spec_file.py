@@ -50,6 +50,25 @@ def mistakes(text: str, *sets: str) -> list[Problem]:
     return list(caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("keep", "policy"),
+    [
+        ("4", {"last": 4, "best": 0, "by": "", "mode": "min", "every": 0}),
+        (
+            "{last: 3, best: 2, by: val/loss, mode: min, every: 10000}",
+            {"last": 3, "best": 2, "by": "val/loss", "mode": "min", "every": 10000},
+        ),
+        ("{by: accuracy, mode: max}", {"last": 3, "best": 1, "by": "accuracy", "mode": "max", "every": 0}),
+        ("{every: 500}", {"last": 3, "best": 0, "by": "", "mode": "min", "every": 500}),
+        ("{}", {"last": 3, "best": 0, "by": "", "mode": "min", "every": 0}),
+        ("", {"last": 3, "best": 0, "by": "", "mode": "min", "every": 0}),
+    ],
+)
+def test_keep_says_what_stays(keep: str, policy: dict[str, object]) -> None:
+    spec = parse_spec(f"name: x\ncommand: a\ncheckpoint: {{keep: {keep}}}")
+    assert spec.phases[0].checkpoint.policy() == policy
+
+
 def test_a_full_spec_is_read_as_it_is_meant() -> None:
     assert parse_spec(FULL) == Spec(
         name="tabular text",
@@ -172,6 +191,17 @@ phases:
         ("name: x\ncommand: a\ncheckpoint: {every: [1 step, 0 steps]}", "checkpoint.every.1", "at least 1"),
         ("name: x\ncommand: a\ncheckpoint: {every: soon}", "checkpoint.every", "not a cadence"),
         ("name: x\ncommand: a\ncheckpoint: {keep: 0}", "checkpoint.keep", "whole number"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: all}", "checkpoint.keep", "or a mapping"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: [3]}", "checkpoint.keep", "or a mapping"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {last: 0}}", "checkpoint.keep.last", "whole number"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {best: 2}}", "checkpoint.keep.best", "without `by`"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {mode: max}}", "checkpoint.keep.mode", "without `by`"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {best: 0, by: a}}", "checkpoint.keep.best", "whole number"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {by: [a]}}", "checkpoint.keep.by", "single value"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {by: ' '}}", "checkpoint.keep.by", "name of a metric"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {by: a, mode: mean}}", "checkpoint.keep.mode", "min or the max"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {every: 5 minutes}}", "checkpoint.keep.every", "number of steps"),
+        ("name: x\ncommand: a\ncheckpoint: {keep: {lats: 3}}", "checkpoint.keep.lats", "unknown key"),
         ("name: x\ncommand: a\nkind: task\ncheckpoint: {keep: 2}", "checkpoint", "only train phases"),
         ("name: x\ncommand: a\nstop_when: plateau", "stop_when", "list of rules"),
         ("name: x\ncommand: a\nstop_when: [{plateau: .nan}]", "stop_when.0", "not finite"),

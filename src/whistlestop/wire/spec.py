@@ -28,7 +28,15 @@ class CheckpointSpec:
     every: tuple[
         str, ...
     ] = ()  # "500 steps", "10 minutes", "1 epoch"; any of them. Empty: only at the end and on request
-    keep: int = 3
+    keep: int = 3  # the newest ones
+    best: int = 0  # beside them, by the metric `by`
+    by: str = ""
+    mode: str = "min"  # or "max"
+    keep_every: int = 0  # beside them: of every so many steps the first one
+
+    def policy(self) -> dict[str, Any]:
+        """What stays, as a launch says it."""
+        return {"last": self.keep, "best": self.best, "by": self.by, "mode": self.mode, "every": self.keep_every}
 
 
 @dataclass(frozen=True)

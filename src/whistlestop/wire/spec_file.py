@@ -4,6 +4,7 @@ import math
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -22,10 +23,13 @@ SHORT_KEYS = (  # of a phase; also at the top of a file without `phases`
 )  # fmt: skip
 PHASE_KEYS = ("name", "needs", *SHORT_KEYS)
 CHECKPOINT_KEYS = ("every", "keep")
+KEEP_KEYS = ("last", "best", "by", "mode", "every")
+MODES = ("min", "max")
 GRACE_KEYS = ("flag", "interrupt", "terminate", "attach", "kill_save")
 SECRET_KEYS = ("secret",)
 CADENCE_UNITS = ("steps", "seconds", "minutes", "hours", "epochs")
 
+MOST_KEPT = 100_000
 MAX_PHASES = 100
 MAX_ENTRIES = 1000  # of one list or mapping
 MAX_COMMAND = 128 * 1024  # what Linux takes as one argument
@@ -316,7 +320,28 @@ def _checkpoint(entry: _Map | None) -> CheckpointSpec:
         every = [cadence for key in own.items if (cadence := own.take(key, _cadence, ""))]
     elif cadence := entry.take("every", _cadence, ""):
         every = [cadence]
-    return CheckpointSpec(every=tuple(every), keep=entry.take("keep", _integer(1, 100_000), CheckpointSpec.keep))
+    return _keep(entry, CheckpointSpec(every=tuple(every)))
+
+
+def _keep(entry: _Map, spec: CheckpointSpec) -> CheckpointSpec:
+    node = entry.items.get("keep")
+    if node is None or not isinstance(node.value, dict):
+        return replace(spec, keep=entry.take("keep", _kept, spec.keep))
+    inside = _Map(node, entry.at("keep"), entry.mistakes)
+    inside.known(KEEP_KEYS)
+    by = inside.take("by", _metric, "")
+    if not by:
+        for key in ("best", "mode"):
+            if key in inside.items:
+                inside.wrong(key, "says nothing without `by`, the metric that was logged", hint="by: val/loss")
+    return replace(
+        spec,
+        keep=inside.take("last", _integer(1, MOST_KEPT), spec.keep),
+        best=inside.take("best", _integer(1, MOST_KEPT), 1 if by else 0),
+        by=by,
+        mode=inside.take("mode", _mode, spec.mode),
+        keep_every=inside.take("every", _step_count, 0),
+    )
 
 
 def _stop_when(entry: _Map) -> tuple[Mapping[str, Any], ...]:
@@ -493,6 +518,36 @@ def _cadence(node: Node) -> str:
     if not count:
         raise _Wrong("must be at least 1")
     return f"{count} {unit if count > 1 else unit[:-1]}"
+
+
+def _kept(node: Node) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or not 1 <= node.value <= MOST_KEPT:
+        raise _Wrong(
+            f'must be a whole number from 1 to {MOST_KEPT}, or a mapping, not "{shown(_bare(node))}"',
+            hint="keep: 3, or keep: {last: 3, best: 2, by: val/loss, every: 10000}",
+        )
+    return node.value
+
+
+def _metric(node: Node) -> str:
+    name = _text(node).strip()
+    if not name or len(name) > 200:
+        raise _Wrong("must be the name of a metric, as it is logged", hint="by: val/loss")
+    return name
+
+
+def _mode(node: Node) -> str:
+    word = _text(node)
+    if word not in MODES:
+        raise _Wrong(f'"{shown(word)}" is not a mode: the best value is the min or the max', word=word, words=MODES)
+    return word
+
+
+def _step_count(node: Node) -> int:
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**12:
+        raise _Wrong(f'must be a number of steps, not "{shown(_bare(node))}"', hint="every: 10000")
+    return value
 
 
 def _bare(node: Node) -> str:

@@ -55,6 +55,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         inputs=inputs,
         checkpoint_every=list(spec.checkpoint.every),
         checkpoint_keep=spec.checkpoint.keep,
+        checkpoint_policy=spec.checkpoint.policy(),
         checkpoint_protected=protected,
         stop_when=json.dumps([dict(rule) for rule in spec.stop_when]),
         steering=changes.standing(phase.steering),
