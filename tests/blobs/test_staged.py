@@ -7,8 +7,9 @@ import pytest
 
 from whistlestop.blobs import staged
 from whistlestop.blobs.checkpoints import CheckpointStore, SaveFailed
-from whistlestop.blobs.staged import Piece, Staged
+from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Fenced
+from whistlestop.testing import slots
 
 BASE = os.urandom(3 << 20)  # does not change from save to save
 
@@ -19,21 +20,8 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 def lay(directory: Path, step: int, attempt: int = 1, *, files: dict[str, bytes] | None = None) -> Staged:
-    """A slot as the program leaves it: the pieces one behind the other, not aligned to anything."""
-    directory.mkdir(parents=True, exist_ok=True)
     content = files if files is not None else {"parts/model/000000": BASE, "parts/model/index": b"step %d" % step}
-    pieces, offset = [], 7
-    with (directory / staged.BUFFER).open("wb") as buffer:
-        buffer.write(b"\0" * offset)
-        for name, data in content.items():
-            buffer.write(data)
-            pieces.append(Piece(name, len(data), staged.BUFFER, offset))
-            offset += len(data)
-    made = Staged(directory, "train", step, attempt, f"a-{attempt}", {"why": "test"}, pieces, at=1.0)
-    staged.publish(made)
-    found = staged.read(directory)
-    assert found is not None
-    return found
+    return slots.lay(directory, step, attempt=attempt, files=content)
 
 
 def test_what_was_staged_is_committed_and_reads_back(store: CheckpointStore, tmp_path: Path) -> None:

@@ -1,14 +1,21 @@
-"""The keeper of checkpoints: what is read back, what is told, and what goes."""
+"""The keeper of checkpoints: what is made durable, what is told, and what goes."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runner_kit import until
 
-from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore
+from whistlestop.blobs import staged
+from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, SaveFailed
+from whistlestop.blobs.retention import Policy
+from whistlestop.blobs.staged import Staged
+from whistlestop.blobs.storage import Committed, StorageFailed
+from whistlestop.runner import checkpoints
 from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.testing.slots import lay
 
 
 class Told(list[tuple[str, dict[str, Any]]]):
@@ -18,112 +25,205 @@ class Told(list[tuple[str, dict[str, Any]]]):
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self]
 
+    def steps(self) -> list[int]:
+        return [data["step"] for kind, data in self if kind == "checkpoint"]
 
-class Counting(CheckpointStore):
-    """Counts what is read back; `hold` keeps it from ending, `stuck` ids resist removal."""
+
+class Moody(CheckpointStore):
+    """`failures` are raised by the next commits, `hold` keeps one from beginning, `stuck` steps resist removal."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.verified: list[int] = []
+        self.begun: list[int] = []
+        self.failures: list[Exception] = []
         self.hold = threading.Event()
         self.hold.set()
-        self.stuck: dict[int, bool] = {}  # step -> whether its manifest goes
+        self.stuck: set[int] = set()
 
-    def verify(self, checkpoint: Checkpoint) -> None:
-        self.verified.append(checkpoint.step)
+    def commit(self, found: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+        self.begun.append(found.step)
         self.hold.wait(20)
-        super().verify(checkpoint)
+        if self.failures:
+            raise self.failures.pop(0)
+        return super().commit(found, progress=progress)
 
-    def remove(self, checkpoint: Checkpoint) -> None:
+    def discard(self, checkpoint: Checkpoint, now: float) -> None:
         if checkpoint.step in self.stuck:
-            if self.stuck[checkpoint.step]:
-                (checkpoint.path / "manifest.json").unlink()
             raise PermissionError(13, "Permission denied", str(checkpoint.path / "read-only"))
-        super().remove(checkpoint)
+        super().discard(checkpoint, now)
 
-    def save(self, *steps: int, **meta: object) -> None:
+
+class Desk:
+    def __init__(self, root: Path) -> None:
+        self.store = Moody(root / "checkpoints")
+        self.stage = root / "stage"
+        self.told = Told()
+        self.durable: list[int] = []
+        self.failed = 0
+
+    def keeper(self, attempt: int = 1, **more: Any) -> CheckpointKeeper:
+        more.setdefault("policy", Policy(last=9))
+        return CheckpointKeeper(
+            self.store,
+            "train",
+            (attempt, f"a-{attempt}"),
+            self.stage,
+            protected=(),
+            tell=self.told,
+            durable=lambda step, seconds: self.durable.append(step),
+            failed=self._fail,
+            **more,
+        )
+
+    def _fail(self) -> None:
+        self.failed += 1
+
+    def lay(self, step: int, slot: int = 0, **more: Any) -> str:
+        made = lay(self.stage / f"slot-{slot}", step, files={"state": b"weights" * 1000, "s": b"%d" % step}, **more)
+        return str(made.directory)
+
+    def save(self, keeper: CheckpointKeeper, *steps: int) -> None:
         for step in steps:
-            writer = self.begin("train", step, 1, "a-1")
-            writer.add_bytes("state", b"weights" * 1000)
-            writer.commit(meta)
+            keeper.announce(self.lay(step))
+            until(lambda: staged.is_free(self.stage / "slot-0"), "the slot to be free")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Counting:
-    return Counting(tmp_path)
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
 
 
-def test_a_checkpoint_is_told_with_the_saves_that_it_answers(store: Counting) -> None:
-    store.save(1)
-    between = store.list("train")[0].at
-    store.save(2)
-    told = Told()
-    one = CheckpointKeeper(store, "train", keep=9, protected=(), tell=told, answers=lambda at: 3 if at > between else 0)
-    one.start()
-    one.finish()
-    assert [(data["step"], data["saves"]) for kind, data in told if kind == "checkpoint"] == [(1, 0), (2, 3)]
+def test_what_is_staged_becomes_a_checkpoint_and_its_slot_is_free_again(desk: Desk) -> None:
+    keeper = desk.keeper(answers=lambda at: 3 if at > 10 else 0)
+    keeper.start()
+    keeper.announce(desk.lay(1))
+    keeper.announce(desk.lay(2, slot=1, at=11.0))
+    keeper.finish()
+    assert [(data["step"], data["saves"]) for kind, data in desk.told if kind == "checkpoint"] == [(1, 0), (2, 3)]
+    assert desk.durable == [1, 2]
+    assert keeper.saved_step == 2
+    assert all(staged.is_free(slot) for slot in staged.slots(desk.stage))
+    said = desk.told[0][1]
+    assert (said["block_seconds"], said["written"], said["why"], said["verified"]) == (0.01, 7001, "test", True)
 
 
-def keeper(store: Counting, told: Told, keep: int = 10) -> CheckpointKeeper:
-    return CheckpointKeeper(store, "train", keep=keep, protected=(), tell=told)
+def test_what_was_staged_and_never_announced_is_found_at_the_end(desk: Desk) -> None:
+    keeper = desk.keeper()
+    keeper.start()
+    desk.lay(1)
+    keeper.finish()
+    assert desk.told.steps() == [1]
 
 
-def judge_all(store: Counting, keep: int = 10) -> Told:
-    told = Told()
-    one = keeper(store, told, keep)
-    one.start()
-    one.finish()
-    return told
+def test_what_the_last_runner_committed_and_did_not_report_is_told_again(desk: Desk) -> None:
+    keeper = desk.keeper()
+    keeper.start()
+    desk.save(keeper, 1, 2)
+    keeper.finish()
+    desk.told.clear()
+    again = desk.keeper()
+    again.start()
+    again.finish()
+    assert desk.told.steps() == [1, 2]
+    assert again.saved_step == 2
 
 
-def test_what_was_read_back_before_is_told_again_but_not_hashed_again(store: Counting) -> None:
-    store.save(1, 2)
-    assert judge_all(store).kinds() == ["checkpoint", "checkpoint"]
-    store.save(3)
-    assert judge_all(store).kinds() == ["checkpoint"] * 3
-    assert sorted(store.verified) == [1, 2, 3]
+@pytest.mark.parametrize("elsewhere", ["other/slot-0", "stage/else", "stage/../checkpoints/slot-0"])
+def test_only_slots_of_this_attempt_are_looked_at(desk: Desk, tmp_path: Path, elsewhere: str) -> None:
+    keeper = desk.keeper()
+    keeper.start()
+    made = lay(tmp_path / elsewhere, 1, files={"a": b"1"})
+    keeper.announce(str(made.directory))
+    keeper.announce(desk.lay(5, attempt=2))
+    keeper.finish()
+    assert desk.told.steps() == []
+    assert [data["text"] for kind, data in desk.told if kind == "save_failed"] == [
+        f"A save was given up: {desk.stage / 'slot-0'} belongs to attempt 2 of train. The ones before it are untouched."
+    ]
 
 
-def test_what_has_changed_since_is_hashed_again(store: Counting) -> None:
-    store.save(1)
-    judge_all(store)
-    path = store.list("train")[0].path
-    (path / "state").write_bytes(b"WEIGHTS" * 1000)
-    assert judge_all(store).kinds() == ["checkpoint_set_aside"]
+def test_a_storage_that_fails_is_tried_again_until_it_works(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST_DELAY", 0.001)
+    desk.store.failures = [StorageFailed("it answered 503"), StorageFailed("it answered 500")]
+    keeper = desk.keeper()
+    keeper.start()
+    desk.save(keeper, 1)
+    keeper.finish()
+    assert desk.told.kinds() == ["save_failed", "checkpoint"]
+    assert "Step 1 is not safe yet: it answered 503" in desk.told[0][1]["text"]
+    assert desk.store.begun == [1, 1, 1]
+    assert desk.failed == 0
 
 
-def test_a_kill_does_not_wait_for_hashing_and_the_next_one_reports_the_rest(store: Counting) -> None:
-    store.save(1, 2, 3)
-    store.hold.clear()
-    told = Told()
-    one = keeper(store, told)
-    one.start()
-    until(lambda: store.verified, "the first to be read")
-    one.finish(0.01)
-    store.hold.set()
-    one._thread.join(20)
-    assert not one._thread.is_alive()
-    assert told == []
-    assert len(store.verified) == 1
-    assert judge_all(store).kinds() == ["checkpoint"] * 3
+def test_what_can_not_be_helped_is_given_up_and_the_next_save_works(desk: Desk) -> None:
+    desk.store.failures = [SaveFailed("the slot makes no sense")]
+    keeper = desk.keeper()
+    keeper.start()
+    desk.save(keeper, 1, 2)
+    keeper.finish()
+    assert desk.told.kinds() == ["save_failed", "checkpoint"]
+    assert desk.told.steps() == [2]
+    assert desk.failed == 1
 
 
-@pytest.mark.parametrize("manifest_goes", [True, False])
-def test_one_that_can_not_be_removed_does_not_keep_the_others(store: Counting, manifest_goes: bool) -> None:
-    store.save(1, 2, 3, 4)
-    store.stuck[1] = manifest_goes
-    ids = {each.step: each.id for each in store.list("train")}
-    told = judge_all(store, keep=2)
-    removed = {each for kind, data in told if kind == "checkpoints_removed" for each in data["ids"]}
-    assert removed == ({ids[1], ids[2]} if manifest_goes else {ids[2]})
-    assert told.kinds().count("notice") == 1
-    assert [each.step for each in store.list("train")] == ([4, 3] if manifest_goes else [4, 3, 1])
+def test_when_the_program_has_ended_a_storage_is_not_waited_for_for_ever(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(checkpoints, "PATIENCE", 0.05)
+    desk.store.failures = [StorageFailed("it is away")] * 100_000
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.announce(desk.lay(1))
+    keeper.finish()
+    assert desk.told.kinds() == ["save_failed", "save_failed"]
+    assert desk.told[-1][1]["final"]
+    assert keeper.saved_step is None
 
 
-def test_an_unhealthy_checkpoint_is_told_as_such_and_does_not_drive_out_the_last_good_one(store: Counting) -> None:
-    store.save(1, 2)
-    store.save(3, 4, 5, healthy=False)
-    told = judge_all(store, keep=2)
-    healthy = {data["step"]: data["healthy"] for kind, data in told if kind == "checkpoint"}
-    assert healthy == {1: True, 2: True, 3: False, 4: False, 5: False}
-    assert [each.step for each in store.list("train")] == [5, 4, 2]
+def test_a_fenced_attempt_gives_up_at_once(desk: Desk) -> None:
+    desk.store.open_attempt("train", 2, "a-2")
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.announce(desk.lay(1))
+    keeper.finish()
+    assert desk.told.kinds() == ["notice"]
+    assert "attempt 2 of train has begun" in desk.told[0][1]["text"]
+    assert desk.store.list("train") == []
+
+
+def test_a_kill_does_not_wait_for_an_upload_and_nothing_is_told_behind_it(desk: Desk) -> None:
+    desk.store.hold.clear()
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.announce(desk.lay(1))
+    keeper.announce(desk.lay(2, slot=1))
+    until(lambda: desk.store.begun, "the first to be written")
+    keeper.finish(0.01)
+    desk.store.hold.set()
+    keeper._thread.join(20)
+    assert not keeper._thread.is_alive()
+    assert desk.told == []
+    assert desk.store.begun == [1]
+
+
+def test_older_ones_go_and_can_be_had_back(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=2))
+    keeper.start()
+    desk.save(keeper, 1, 2, 3)
+    keeper.finish()
+    assert [each.step for each in desk.store.list("train")] == [3, 2]
+    ((one, at),) = desk.store.trashed("train")
+    assert one.step == 1
+    (said,) = [data for kind, data in desk.told if kind == "checkpoints_removed"]
+    assert (said["ids"], said["until"] - at > 86_000) == ([one.id], True)
+
+
+def test_one_that_can_not_be_removed_does_not_keep_the_others(desk: Desk) -> None:
+    desk.store.stuck = {1}
+    keeper = desk.keeper(policy=Policy(last=2))
+    keeper.start()
+    desk.save(keeper, 1, 2, 3, 4)
+    keeper.finish()
+    assert [each.step for each in desk.store.list("train")] == [4, 3, 1]
+    assert desk.told.kinds().count("notice") == 1

@@ -38,7 +38,7 @@ from whistlestop.blobs.manifest import (
     ranks_name,
 )
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import FENCE, Committed, Storage
+from whistlestop.blobs.storage import FENCE, Committed, Probe, Storage, StorageFailed
 from whistlestop.domain.ids import new_id
 
 __all__ = ["BadName", "Checkpoint", "CheckpointStore", "CheckpointWriter", "Damaged", "FileEntry", "SaveFailed"]
@@ -57,6 +57,16 @@ class CheckpointStore(Storage):
         return str(checkpoint.path)
 
     # Writing.
+
+    def probe(self, phase: str) -> Probe:
+        directory = self.root / check_phase(phase)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            files.write(path := directory / f".probe-{os.getpid()}-{os.urandom(4).hex()}", b"probe")
+            path.unlink()
+        except OSError as error:
+            raise StorageFailed(f"nothing can be written in {directory}: {error.strerror}") from error
+        return Probe(conditional=True)
 
     def begin(self, phase: str, step: int, attempt_number: int, attempt_id: str) -> "CheckpointWriter":
         """A place to write to, that nobody else writes to. It counts from `commit` on."""

@@ -44,6 +44,13 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """What a storage can do, as it was tried."""
+
+    conditional: bool  # of two who create the same name one is refused
+
+
+@dataclass(frozen=True)
 class Fence:
     attempt_number: int
     attempt_id: str
@@ -80,6 +87,10 @@ class Storage(ABC):
         last = self._fence(phase)
         if last is not None and last.attempt_number > attempt_number:
             raise Fenced(f"attempt {last.attempt_number} of {phase} has begun: attempt {attempt_number} can't commit")
+
+    @abstractmethod
+    def probe(self, phase: str) -> Probe:
+        """Whether it can be written to and read from at all. StorageFailed says what is wrong, and what to do."""
 
     @abstractmethod
     def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:

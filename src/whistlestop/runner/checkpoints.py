@@ -1,143 +1,274 @@
-"""From "the program says it saved" to a verified checkpoint: hashes are read back in a thread, then it counts."""
+"""From "the program has staged a save" to a checkpoint that counts: a thread writes, reads back, commits and tells."""
 
+import os
 import queue
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
-from whistlestop.blobs.manifest import MANIFEST
-from whistlestop.blobs.retention import removable
-from whistlestop.runner.verified import Verified
+from whistlestop.blobs import staged
+from whistlestop.blobs.manifest import Checkpoint, SaveFailed
+from whistlestop.blobs.retention import Policy, removable
+from whistlestop.blobs.staged import Staged
+from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
+from whistlestop.domain.errors import WhistleError
+from whistlestop.runner.notes import note
 
 Tell = Callable[..., None]
+FIRST_DELAY, LAST_DELAY = 0.5, 30.0  # seconds between two tries
+PATIENCE = 900.0  # seconds for which a storage that fails is tried again, once the program has ended
+TIDY_EVERY = 3600.0
+_NICE = 10  # the loop comes first
 
 
 class CheckpointKeeper:
-    """Verifies every complete checkpoint of the phase once, tells of it, and removes what retention lets go.
-
-    `tell` is called from this keeper's thread. `answers`: how many saves had been asked for at the time of a commit.
-    """
+    """`tell` is called from this keeper's thread, and so is `durable` with the step and the seconds it took.
+    `answers`: how many saves had been asked for when one was staged."""
 
     def __init__(
         self,
-        store: CheckpointStore,
+        storage: Storage,
         phase: str,
+        attempt: tuple[int, str],
+        stage: Path,
         *,
-        keep: int,
+        policy: Policy,
         protected: Collection[str],
         tell: Tell,
         answers: Callable[[float], int] = lambda at: 0,
+        durable: Callable[[int, float], None] = lambda step, seconds: None,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = store
-        self._phase = phase
-        self._keep = keep
+        self._storage, self._phase, self._stage = storage, phase, stage
+        self._attempt_number, self._attempt_id = attempt
+        self._policy = policy
         self.protected = set(protected)
-        self._tell = tell
-        self._answers = answers
-        self._left = False
-        self._read_before = Verified(store.root / phase)
+        self._tell, self._answers, self._durable, self._failed = tell, answers, durable, failed
+        self._left = threading.Event()  # nothing more is told
+        self._ending: float | None = None  # when the program had ended
         self._kept_on: set[str] = set()  # could not be removed, and that was said
-        self._seen: set[Path] = set()
-        self._verified: dict[str, Checkpoint] = {}
+        self._kept: dict[str, Checkpoint] = {}
+        self._tidied = 0.0
+        self._waiting: set[Path] = set()
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def saved_step(self) -> int | None:
-        """The newest verified one."""
-        return max((each.step for each in list(self._verified.values())), default=None)
+        """The newest that is safe."""
+        return max((each.step for each in list(self._kept.values())), default=None)
 
     def start(self) -> None:
         self._thread.start()
-        self.scan()  # of earlier attempts: complete, and perhaps never reported
 
     def announce(self, directory: str) -> None:
-        """The program says that it saved here."""
+        """The program says that a save is staged here."""
         path = Path(directory)
-        if path.parent == self._store.root / self._phase and path not in self._seen:
-            self._seen.add(path)
+        if path.parent in (self._stage, self._shared()) and path.name.startswith("slot-") and path not in self._waiting:
+            self._waiting.add(path)
             self._queue.put(path)
 
     def scan(self) -> None:
-        """Whatever is complete on disk and was not announced: the program may have died right after its commit."""
-        for checkpoint in reversed(self._store.list(self._phase)):
-            self.announce(str(checkpoint.path))
+        """What is complete and was not announced: the program may have died right after it."""
+        for directory in (self._stage, self._shared()):
+            for slot in staged.slots(directory):
+                if not staged.is_free(slot):
+                    self.announce(str(slot))
 
     def finish(self, patience: float | None = None) -> None:
-        """Returns when all that is on disk has been judged, or after `patience` seconds: a kill does not wait for
-        hashing, and whoever comes next finds the rest. Nothing is told after it."""
+        """Returns when all that is staged is safe, or given up, or after `patience` seconds: a kill does not wait for
+        an upload. Nothing is told after it."""
+        self._ending = time.monotonic()
         if patience is None:
             self.scan()
         self._queue.put(None)
         self._thread.join(patience)
-        self._left = True
+        self._left.set()
+
+    def _shared(self) -> Path:
+        """Where the ranks of several nodes meet."""
+        root = getattr(self._storage, "root", self._stage)
+        return Path(root) / self._phase / f".stage-{self._attempt_id}"
 
     def _run(self) -> None:
-        while (path := self._queue.get()) is not None and not self._left:
-            try:
-                self._judge(path)
-            except Exception as error:  # the path and the manifest are the program's: anything may stand there
-                self._tell("notice", f"Checkpoint {path} could not be looked at: {error}.")
-
-    def _judge(self, path: Path) -> None:
         try:
-            checkpoint = self._store.load(path)
-            if not self._read_before.holds(checkpoint):
-                self._store.verify(checkpoint)
-                self._read_before.remember(checkpoint)
-        except Damaged as error:
-            if path.exists():  # retention of the program's own may have been quicker
-                self._tell(
-                    "checkpoint_set_aside", f"A checkpoint is damaged: {error.text}", path=str(path), why=error.text
-                )
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        except OSError:
+            pass
+        self._guarded(self._report_all)
+        self._guarded(self._tidy)
+        while (slot := self._queue.get()) is not None and not self._left.is_set():
+            self._waiting.discard(slot)
+            self._guarded(partial(self._save, slot))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # what stands in a slot is the program's, and a storage may answer anything
+            note(f"checkpoints: {error!r}")
+            self._say("notice", f"Something went wrong with the checkpoints: {error}")
+
+    def _report_all(self) -> None:
+        """Of earlier attempts, or of this one's earlier runner: committed, and perhaps never reported."""
+        for checkpoint in reversed(self._storage.list(self._phase)):
+            self._kept[checkpoint.id] = checkpoint
+            self._say("checkpoint", f"Checkpoint of step {checkpoint.step} is there.", **self._describe(checkpoint))
+
+    def _save(self, slot: Path) -> None:
+        try:
+            found = staged.read(slot)
+            if found is None:
+                return
+            if (found.attempt_number, found.attempt_id, found.phase) != (
+                self._attempt_number,
+                self._attempt_id,
+                self._phase,
+            ):
+                raise SaveFailed(f"{slot} belongs to attempt {found.attempt_number} of {found.phase}")
+            done = self._try(found)
+        except WhistleError as error:
+            self._give_up(slot, error)
             return
-        if self._left:
+        staged.release(slot)
+        if done is not None:
+            self._took(found, done)
+
+    def _try(self, found: Staged) -> Committed | None:
+        """Until it is committed; None if nobody waits for it any more. Raises what can't be helped by trying again."""
+        delay, tries = FIRST_DELAY, 0
+        while True:
+            try:
+                return self._storage.commit(found)
+            except (StorageFailed, SaveFailed) as error:
+                if not isinstance(error, StorageFailed) and not isinstance(error.__cause__, OSError):
+                    raise
+                tries += 1
+                self._make_room(error)
+                if tries == 1:
+                    self._say(
+                        "save_failed",
+                        f"Step {found.step} is not safe yet: {error.text}. It is tried again; training goes on.",
+                        **_failure(found, error, tries),
+                    )
+                if self._ending is not None and time.monotonic() - self._ending > PATIENCE:
+                    raise
+            if self._left.wait(delay):
+                return None
+            delay = min(LAST_DELAY, delay * 2)
+
+    def _make_room(self, error: WhistleError) -> None:
+        """On a full disk what was removed is not kept for a day."""
+        import errno
+
+        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
             return
-        self._verified[checkpoint.id] = checkpoint
-        said = _describe(checkpoint) | {"saves": self._answers(checkpoint.at)}
-        self._tell("checkpoint", f"Checkpoint of step {checkpoint.step} is verified.", **said)
+        try:
+            if gone := self._storage.purge(self._phase, time.time() + 1):
+                self._say("notice", f"The disk is full: {gone} removed checkpoints were deleted for good.")
+        except (OSError, WhistleError) as problem:
+            note(f"checkpoints: {problem!r}")
+
+    def _give_up(self, slot: Path, error: WhistleError) -> None:
+        staged.release(slot)
+        self._failed()
+        if isinstance(error, Fenced):
+            self._say("notice", f"A save was not committed: {error.text}.")
+            return
+        self._say(
+            "save_failed",
+            f"A save was given up: {error.text}. The ones before it are untouched.",
+            why=error.text,
+            final=True,
+        )
+
+    def _took(self, found: Staged, done: Committed) -> None:
+        if self._left.is_set():
+            return
+        checkpoint = done.checkpoint
+        self._kept[checkpoint.id] = checkpoint
+        self._durable(checkpoint.step, max(0.0, time.time() - found.at))
+        self._say(
+            "checkpoint",
+            f"Checkpoint of step {checkpoint.step} is safe and verified.",
+            **self._describe(checkpoint),
+            saves=self._answers(found.at),
+            block_seconds=found.block_seconds,
+            upload_seconds=done.seconds,
+            written=done.written,
+        )
         self._retain()
+        if time.monotonic() - self._tidied > TIDY_EVERY:
+            self._tidy()
 
     def _retain(self) -> None:
-        gone = removable(list(self._verified.values()), keep=self._keep, protected=self.protected)
-        gone = [checkpoint for checkpoint in gone if self._remove(checkpoint)]
+        now = time.time()
+        gone = removable(list(self._kept.values()), policy=self._policy, protected=self.protected)
+        gone = [checkpoint for checkpoint in gone if self._discard(checkpoint, now)]
         if gone:
             steps = ", ".join(str(each.step) for each in gone)
-            self._tell(
+            self._say(
                 "checkpoints_removed",
-                f"Older checkpoints were removed (steps {steps}); {self._keep} are kept.",
+                f"Older checkpoints were removed (steps {steps}); they can be had back for a day.",
                 ids=[each.id for each in gone],
+                until=now + DAY,
             )
 
-    def _remove(self, checkpoint: Checkpoint) -> bool:
+    def _discard(self, checkpoint: Checkpoint, now: float) -> bool:
         """True when it counts no more. One that resists must not keep the others."""
         try:
-            self._store.remove(checkpoint)
-        except OSError as error:
-            left = (checkpoint.path / MANIFEST).exists()
+            self._storage.discard(checkpoint, now)
+        except (OSError, WhistleError) as error:
             if checkpoint.id not in self._kept_on:
                 self._kept_on.add(checkpoint.id)
-                self._tell("notice", f"Checkpoint {checkpoint.path} could not be removed: {error}. "
-                           "Check the permissions of its directories.")  # fmt: skip
-            if left:
-                return False
-        del self._verified[checkpoint.id]
+                self._say("notice", f"Checkpoint {self._storage.where(checkpoint)} could not be removed: {error}")
+            return False
+        del self._kept[checkpoint.id]
         return True
 
+    def _tidy(self) -> None:
+        self._tidied = time.monotonic()
+        self._storage.purge(self._phase, time.time() - DAY)
+        self._storage.sweep(self._phase, self._attempt_number)
 
-def _describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    metrics = checkpoint.meta.get("metrics")
-    return {
-        "id": checkpoint.id,
-        "step": checkpoint.step,
-        "attempt": checkpoint.attempt_number,
-        "path": str(checkpoint.path),
-        "bytes": checkpoint.bytes,
-        "files": len(checkpoint.files),
-        "metrics": metrics if isinstance(metrics, dict) else {},
-        "verified": True,
-        "healthy": checkpoint.meta.get("healthy") is not False,
-        "at": checkpoint.at,
-    }
+    def _describe(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        metrics = checkpoint.meta.get("metrics")
+        return {
+            "id": checkpoint.id,
+            "step": checkpoint.step,
+            "attempt": checkpoint.attempt_number,
+            "path": self._storage.where(checkpoint),
+            "bytes": checkpoint.bytes,
+            "files": len(checkpoint.files),
+            "metrics": metrics if isinstance(metrics, dict) else {},
+            "verified": True,
+            "healthy": checkpoint.healthy,
+            "why": str(checkpoint.meta.get("why", "")),
+            "at": checkpoint.at,
+        }
+
+    def _say(self, kind: str, text: str, **data: Any) -> None:
+        if not self._left.is_set():
+            self._tell(kind, text, **data)
+
+
+def _failure(found: Staged, error: WhistleError, tries: int) -> Mapping[str, Any]:
+    return {"step": found.step, "why": error.text, "tries": tries, "final": False}
+
+
+SHM: Final = Path("/dev/shm")
+
+
+def memory_of(attempt_id: str) -> Path:
+    """Where the program may put its slots, if there is room."""
+    return SHM / f"whistle-{attempt_id}"
+
+
+def clear(directory: Path, attempt_id: str) -> None:
+    """The slots, and what was fetched for the program: nobody needs them behind its end."""
+    import shutil
+
+    for path in (memory_of(attempt_id), directory / "stage", directory / "fetched"):
+        shutil.rmtree(path, ignore_errors=True)

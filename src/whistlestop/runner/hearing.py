@@ -1,4 +1,4 @@
-"""Listening to what the SDK tells in its event journals: saved checkpoints, changes applied, and why it stopped."""
+"""Listening to what the SDK tells in its event journals: staged saves, changes applied, and why it stopped."""
 
 import re
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class Hearing:
             note(f"an event of the program can't be read: {error!r}")
             return
         match event:
-            case {"kind": "checkpoint", "dir": str(directory)}:
+            case {"kind": "staged", "dir": str(directory)}:
                 self._announce(directory)
             case {"kind": "steered", "seq": int(seq), "step": int(step)}:
                 self._applied(seq, step)

@@ -10,7 +10,8 @@ from whistlestop.channel import layout
 from whistlestop.runner.notes import note
 
 if TYPE_CHECKING:
-    from whistlestop.blobs.checkpoints import CheckpointStore
+    from whistlestop.blobs.manifest import Checkpoint
+    from whistlestop.blobs.storage import Storage
     from whistlestop.wire.launch import Launch
 
 QUICK_BUNDLE = 8 << 20
@@ -46,12 +47,19 @@ class Aside(NamedTuple):
         return self.why if self.path in self.why else f"{self.path}: {self.why}"
 
 
+class Chosen(NamedTuple):
+    """A checkpoint to go on from."""
+
+    path: str  # on this machine, verified
+    address: str  # where it is kept
+    step: int
+    id: str
+
+
 class Prepared(NamedTuple):
     env: dict[str, str]
     cwd: Path
-    restored_from: str | None
-    restored_step: int | None
-    restored_id: str | None
+    restored: Chosen | None
     aside: list[Aside]
 
 
@@ -62,14 +70,20 @@ def is_quick(launch: "Launch") -> bool:
     except OSError:
         small = True
     fresh = not (launch.restore and os.path.isdir(os.path.join(launch.checkpoints, launch.phase)))
-    return small and fresh and not launch.restore_from and not launch.inputs
+    return small and fresh and not launch.restore_from and not launch.inputs and launch.storage is None
 
 
 def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable[[], bool] = lambda: False) -> Prepared:
     """Raises CannotStart."""
+    from whistlestop.blobs.storage import Fenced, StorageFailed
+
     aside: list[Aside] = []
-    restored = _choose_checkpoint(launch, aside)
-    inputs = _inputs(launch, aside)
+    try:
+        restored = _choose_checkpoint(launch, aside)
+        inputs = _inputs(launch, aside)
+    except (StorageFailed, Fenced, OSError) as error:
+        place = launch.storage or launch.checkpoints
+        raise CannotStart("prepare_failed", f"The checkpoints in {place} can't be used: {error}") from error
     workdir = Path(launch.workdir)
     try:
         if launch.bundle is not None:
@@ -87,9 +101,8 @@ def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable
             f"The code could not be laid out in {workdir}: {error.strerror} ({error.filename}). "
             "Free some space or fix the permissions; the run goes on from its last checkpoint.",
         ) from error
-    path, step, identity = restored or (None, None, None)
-    env = environment(launch, secrets, restore=path) | inputs
-    return Prepared(env, workdir / launch.cwd, path, step, identity, aside)
+    env = environment(launch, secrets, restore=restored.path if restored else None) | inputs
+    return Prepared(env, workdir / launch.cwd, restored, aside)
 
 
 def try_prepare(
@@ -123,24 +136,32 @@ def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | 
         layout.ENV_ATTEMPT: launch.attempt_id,
         layout.ENV_ATTEMPT_NUMBER: str(launch.attempt_number),
         layout.ENV_CHECKPOINTS: launch.checkpoints,
+        layout.ENV_STAGE: os.path.join(launch.directory, "stage"),
         layout.ENV_EVERY: ",".join(launch.checkpoint_every),
         layout.ENV_KEEP: str(launch.checkpoint_keep),
         layout.ENV_STOP_WHEN: launch.stop_when,
         layout.ENV_SLOTS: slots,
     }
+    if launch.preemption_rate is not None:
+        env[layout.ENV_RATE] = repr(launch.preemption_rate)
     if restore is not None:
         env[layout.ENV_RESTORE] = restore
     return env
 
 
-def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> tuple[str, int, str] | None:
-    """Its directory, step and id. Never a silent start from zero where checkpoints were committed before."""
+def _choose_checkpoint(launch: "Launch", aside: list[Aside]) -> "Chosen | None":
+    """Never a silent start from zero where checkpoints were committed before. The fence comes first: an earlier attempt
+    that is still alive somewhere can't add one behind our back."""
+    from whistlestop.blobs.open import open_storage
+
+    storage = open_storage(launch.storage or launch.checkpoints, launch.storage_options)
+    if launch.kind == "train":
+        storage.probe(launch.phase)
+        storage.open_attempt(launch.phase, launch.attempt_number, launch.attempt_id)
     if not launch.restore:
         return None
-    if os.path.isdir(os.path.join(launch.checkpoints, launch.phase)):
-        found = _newest(_store(launch), launch.phase, aside)
-        if found is not None:
-            return found
+    if (found := _newest(launch, storage, launch.phase, aside)) is not None:
+        return found
     if aside or (launch.must_restore and launch.restore_from is None):
         raise CannotStart("checkpoint_unusable", _unusable(launch, aside))
     if launch.restore_from is None:
@@ -170,17 +191,20 @@ def _all_the_same(run: str, step: int, what: str = "the newest") -> str:
 
 def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
     """A phase that left no checkpoint gives no variable; one whose checkpoints are all damaged is an error."""
+    from whistlestop.blobs.open import open_storage
+
     env = {}
     for wanted in launch.inputs:
         damaged: list[Aside] = []
         variable = layout.ENV_INPUT + re.sub(r"[^A-Z0-9]", "_", wanted.phase.upper())
         if wanted.path is not None:
-            env[variable] = _verified(launch, wanted.path)[0]
+            env[variable] = _verified(launch, wanted.path).path
             continue
-        found = _newest(_store(launch), wanted.phase, damaged)
+        storage = open_storage(launch.storage or launch.checkpoints, launch.storage_options)
+        found = _newest(launch, storage, wanted.phase, damaged)
         aside += damaged
         if found is not None:
-            env[variable] = found[0]
+            env[variable] = found.path
         elif damaged:
             raise CannotStart(
                 "checkpoint_unusable", f"No checkpoint of phase {wanted.phase} can be used: {damaged[0].once()}"
@@ -188,29 +212,34 @@ def _inputs(launch: "Launch", aside: list[Aside]) -> dict[str, str]:
     return env
 
 
-def _verified(launch: "Launch", directory: str) -> tuple[str, int, str]:
-    from whistlestop.blobs.checkpoints import Damaged
+def _verified(launch: "Launch", address: str) -> Chosen:
+    from whistlestop.blobs.manifest import Damaged
+    from whistlestop.blobs.open import locate
 
-    store = _store(launch)
     try:
-        checkpoint = store.load(Path(directory))
-        store.verify(checkpoint)
+        storage, checkpoint = locate(address, launch.storage_options)
+        path = storage.fetch(checkpoint, _place(launch, checkpoint))
     except Damaged as error:
         raise CannotStart(
-            "checkpoint_unusable", f"The checkpoint to start from, {directory}, can't be used: {error.text}"
+            "checkpoint_unusable", f"The checkpoint to start from, {address}, can't be used: {error.text}"
         ) from error
-    return str(checkpoint.path), checkpoint.step, checkpoint.id
+    return Chosen(str(path), address, checkpoint.step, checkpoint.id)
 
 
-def _newest(store: "CheckpointStore", phase: str, aside: list[Aside]) -> tuple[str, int, str] | None:
-    found, damaged = store.newest(phase)
+def _newest(launch: "Launch", storage: "Storage", phase: str, aside: list[Aside]) -> Chosen | None:
+    paths: dict[str, Path] = {}
+
+    def fetch(checkpoint: "Checkpoint") -> None:
+        paths[checkpoint.id] = storage.fetch(checkpoint, _place(launch, checkpoint))
+
+    found, damaged = storage.newest(phase, verify=fetch)
     aside += [
-        Aside(str(each.path), why if each.healthy else _NOT_FINITE, each.step, each.healthy) for each, why in damaged
+        Aside(storage.where(each), why if each.healthy else _NOT_FINITE, each.step, each.healthy)
+        for each, why in damaged
     ]
-    return (str(found.path), found.step, found.id) if found is not None else None
+    return Chosen(str(paths[found.id]), storage.where(found), found.step, found.id) if found is not None else None
 
 
-def _store(launch: "Launch") -> "CheckpointStore":
-    from whistlestop.blobs.checkpoints import CheckpointStore
-
-    return CheckpointStore(Path(launch.checkpoints))
+def _place(launch: "Launch", checkpoint: "Checkpoint") -> Path:
+    """Where a checkpoint is put that comes from afar: gone with the attempt."""
+    return Path(launch.directory) / "fetched" / checkpoint.phase / checkpoint.path.name

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.blobs.open import open_storage
+from whistlestop.blobs.retention import Policy
 from whistlestop.channel.control import Control, ControlUnusable
 from whistlestop.channel.layout import CONTROL_FILE, Word
 from whistlestop.domain.reasons import EndReason
@@ -15,7 +16,7 @@ from whistlestop.domain.states import Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner.checkpoints import CheckpointKeeper, clear
 from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
@@ -93,9 +94,11 @@ async def _end_tree(tree: Tree, events: Events) -> Gone:
 def _report(launch: "Launch", control: Control | None, events: Events, gone: Gone) -> int:
     """Where the `ended` event was written."""
     keeper = CheckpointKeeper(
-        CheckpointStore(Path(launch.checkpoints)),
+        open_storage(launch.storage or launch.checkpoints, launch.storage_options),
         launch.phase,
-        keep=sys.maxsize,  # whoever comes next has a better view of what may go
+        (launch.attempt_number, launch.attempt_id),
+        Path(launch.directory) / "stage",
+        policy=Policy(last=sys.maxsize),  # whoever comes next has a better view of what may go
         protected=(),
         tell=events.tell,
     )
@@ -106,6 +109,8 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
     with noted("salvage: checkpoints"):
         killed = control is not None and control[Word.STOP_LEVEL] >= Stop.KILL
         keeper.finish(KILL_PATIENCE if killed else None)
+    with noted("salvage: the slots"):
+        clear(Path(launch.directory), launch.attempt_id)
     words = f"the runner died without a word; {gone.ended} processes were found and ended"
     known: dict[str, Any] = (
         progress.last_words(control)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.blobs.open import open_storage
+from whistlestop.blobs.retention import Policy
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
@@ -18,7 +19,7 @@ from whistlestop.domain.stops import Stop
 from whistlestop.engines.attempt_files import DONE, write
 from whistlestop.engines.containment import Gone, Reaper, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner.checkpoints import CheckpointKeeper, clear
 from whistlestop.runner.climb import Climber
 from whistlestop.runner.events import Events
 from whistlestop.runner.exit import Ending, classify, evidence
@@ -118,12 +119,16 @@ class Supervisor:
             kill=self._kill,
         )
         self._keeper = CheckpointKeeper(
-            CheckpointStore(Path(self._launch.checkpoints)),
+            open_storage(self._launch.storage or self._launch.checkpoints, self._launch.storage_options),
             self._launch.phase,
-            keep=self._launch.checkpoint_keep,
+            (self._launch.attempt_number, self._launch.attempt_id),
+            self._directory / "stage",
+            policy=Policy.from_launch(self._launch.checkpoint_keep, self._launch.checkpoint_policy),
             protected=self._launch.checkpoint_protected,
             tell=self._tell_from_thread,
             answers=self._climber.saves_handed_by,
+            durable=self._on_durable,
+            failed=self._on_save_failed,
         )
         self._hearing = Hearing(
             self._directory,
@@ -161,16 +166,17 @@ class Supervisor:
             self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
         if self._program.started_at is None:
             start_program(self._program, self._launch, ready)
-        if ready.restored_id is not None:
-            self._keeper.protected.add(ready.restored_id)
+        if ready.restored is not None:
+            self._keeper.protected.add(ready.restored.id)
         self._loop.add_reader(self._program.pidfd, self._on_exit)
-        since = "" if ready.restored_step is None else f" from the checkpoint at step {ready.restored_step}"
+        restored = ready.restored
+        since = "" if restored is None else f" from the checkpoint at step {restored.step}"
         self._tell(
             "program_started",
             f"The program was started{since}: {' '.join(self._launch.command)}",
             pid=self._program.pid,
-            restored_step=ready.restored_step,
-            restored_from=ready.restored_from,
+            restored_step=restored.step if restored else None,
+            restored_from=restored.address if restored else None,
         )
         # Only now: the words above come before the first of the program.
         self._capture.start(out=self._program.out, err=self._program.err)
@@ -197,6 +203,13 @@ class Supervisor:
             return
         if self._program.started_at is None and self._climber.stop >= Stop.PAUSE:
             self._cancelled.set()
+
+    def _on_durable(self, step: int, seconds: float) -> None:
+        self._control.set_seconds(Word.DURABLE_SECONDS, seconds)
+        self._control[Word.DURABLE_STEP] = max(self._control[Word.DURABLE_STEP], step + 1)
+
+    def _on_save_failed(self) -> None:
+        self._control[Word.SAVES_FAILED] += 1
 
     def _on_time_limit(self) -> None:
         if not self._over:
@@ -328,6 +341,7 @@ class Supervisor:
         self._book.close()
         killed = self._climber.stop is Stop.KILL or self._unwanted
         self._keeper.finish(KILL_PATIENCE if killed else None)
+        clear(self._directory, self._launch.attempt_id)
 
     def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
         control = self._control
