@@ -1,0 +1,98 @@
+"""Bytes from where they are into a mapped buffer, by a few threads at once. Not what is copied: flat.py says that."""
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_ALONE = 4 << 20  # less than this is copied before another thread has started
+_MOST_THREADS = 4  # memory is the limit, not the cores
+
+
+@dataclass(frozen=True)
+class Copy:
+    """To `offset` of the buffer. From an address of this process, which `keep` holds; or `put` does it by itself, with
+    the buffer's part that is meant for it: from a device, or from what does not lie in one piece."""
+
+    offset: int
+    size: int
+    address: int = 0
+    keep: Any = None
+    put: Callable[[memoryview], None] | None = None
+
+
+def copy_all(target: memoryview, copies: Sequence[Copy]) -> None:
+    """All of it is there when this returns. memmove lets other threads of the program run meanwhile."""
+    plain = []
+    for each in copies:
+        if each.put is not None:
+            each.put(target[each.offset : each.offset + each.size])
+        elif each.size:
+            plain.append(each)
+    if not plain:
+        return
+    if max(each.offset + each.size for each in plain) > target.nbytes:
+        raise ValueError("the copy would go beyond its buffer")
+    start = address_of(target)
+    total = sum(each.size for each in plain)
+    count = 1 if total < _ALONE else min(_MOST_THREADS, _processors())
+    shares = _shares(plain, total, count)
+    helpers = [threading.Thread(target=_move, args=(start, share), daemon=True) for share in shares[1:]]
+    for helper in helpers:
+        helper.start()
+    _move(start, shares[0])
+    for helper in helpers:
+        helper.join()
+
+
+def address_of(view: memoryview) -> int:
+    """Of a writable buffer, as long as it lives."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
+
+
+def from_buffer(offset: int, raw: memoryview) -> Copy:
+    """Of anything with a buffer. A read-only one tells its address to numpy alone, whose it mostly is."""
+    if raw.nbytes == 0:
+        return Copy(offset, 0)
+    if not raw.readonly:
+        return Copy(offset, raw.nbytes, address_of(raw), raw)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        return Copy(offset, raw.nbytes, numpy.frombuffer(raw, numpy.uint8).__array_interface__["data"][0], raw)
+
+    def put(target: memoryview) -> None:
+        target[:] = raw
+
+    return Copy(offset, raw.nbytes, put=put)
+
+
+def _move(start: int, share: Sequence[tuple[int, int, int]]) -> None:
+    for offset, address, size in share:
+        ctypes.memmove(start + offset, address, size)
+
+
+def _shares(copies: Sequence[Copy], total: int, count: int) -> list[list[tuple[int, int, int]]]:
+    """Offset, address and size for each thread, in equal amounts, in order: neighbours stay together."""
+    shares: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+    most = -(-total // count)
+    index, room = 0, most
+    for each in copies:
+        done = 0
+        while done < each.size:
+            take = min(room, each.size - done)
+            shares[index].append((each.offset + done, each.address + done, take))
+            done += take
+            room -= take
+            if not room:
+                index, room = index + 1, most
+    return shares
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
