@@ -12,7 +12,7 @@ from whistlestop.wire.frames import Order
 HEAD = """
 import json, os, sys, time
 from pathlib import Path
-from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.testing.slots import lay
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Kind, Word
@@ -34,13 +34,13 @@ control.set_seconds(Word.PROGRESS_AT, float("nan"))
     "JSON without a bottom": 'raw(b"[" * 100_000)',
     "no JSON": 'raw(b"{no json")',
     "a path with a NUL": """
-tell({"kind": "checkpoint", "dir": os.environ["WHISTLE_CHECKPOINTS"] + "/train/step-000000000005-1\\0"})
+tell({"kind": "staged", "dir": os.environ["WHISTLE_STAGE"] + "/slot-0\\0"})
 """,
     "metrics above 64 bits": """
-writer = CheckpointStore(Path(os.environ["WHISTLE_CHECKPOINTS"])).begin("train", 5, 1, "a-1")
-writer.add_bytes("state", b"x")
-writer.commit({"metrics": {"loss": 10**30, "text": "\\udc80"}})
-tell({"kind": "checkpoint", "dir": str(writer.path)})
+slot = Path(os.environ["WHISTLE_STAGE"], "slot-0")
+meta = {"metrics": {"loss": 10**30, "text": "\\udc80"}}
+lay(slot, 5, files={"state": b"x"}, id=os.environ["WHISTLE_ATTEMPT"], meta=meta)
+tell({"kind": "staged", "dir": str(slot)})
 """,
 }
 

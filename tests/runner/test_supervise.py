@@ -358,13 +358,17 @@ def test_inputs_of_earlier_phases_are_given_by_name(kit: Kit) -> None:
 
 def test_checkpoints_of_the_program_are_verified_before_the_end_and_old_ones_go(kit: Kit) -> None:
     code = """
-        import os
+        import os, time
         from pathlib import Path
-        from whistlestop.blobs.checkpoints import CheckpointStore
+        from whistlestop.blobs import staged
+        from whistlestop.channel.journal import JournalWriter
+        from whistlestop.testing.slots import lay
+        journal = JournalWriter(Path(os.environ["WHISTLE_CHANNEL"]), "events-0")
+        slot = Path(os.environ["WHISTLE_STAGE"], "slot-0")
         for step in range(1, 6):
-            writer = CheckpointStore(Path(os.environ["WHISTLE_CHECKPOINTS"])).begin("train", step, 1, "a-1")
-            writer.add_bytes("state", b"x" * 100)
-            writer.commit({})
+            lay(slot, step, files={"state": b"x" * 100}, id=os.environ["WHISTLE_ATTEMPT"])
+            if step < 5: journal.event({"kind": "staged", "dir": str(slot)})
+            while step < 5 and not staged.is_free(slot): time.sleep(0.01)
     """
     kit.python(code, checkpoint_keep=2)
     ended = kit.ended()

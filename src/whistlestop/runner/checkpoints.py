@@ -46,6 +46,7 @@ class CheckpointKeeper:
         self._attempt_number, self._attempt_id = attempt
         self._policy = policy
         self.protected = set(protected)
+        self.aside: set[str] = set()  # addresses of those that were found damaged
         self._tell, self._answers, self._durable, self._failed = tell, answers, durable, failed
         self._left = threading.Event()  # nothing more is told
         self._ending: float | None = None  # when the program had ended
@@ -114,6 +115,8 @@ class CheckpointKeeper:
     def _report_all(self) -> None:
         """Of earlier attempts, or of this one's earlier runner: committed, and perhaps never reported."""
         for checkpoint in reversed(self._storage.list(self._phase)):
+            if self._storage.where(checkpoint) in self.aside:
+                continue
             self._kept[checkpoint.id] = checkpoint
             self._say("checkpoint", f"Checkpoint of step {checkpoint.step} is there.", **self._describe(checkpoint))
 

@@ -162,6 +162,7 @@ class Supervisor:
         if isinstance(self._prepared, CannotStart):
             raise self._prepared
         ready = self._prepared
+        self._keeper.aside = {each.path for each in ready.aside if each.healthy}
         for each in ready.aside:
             self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
         if self._program.started_at is None:

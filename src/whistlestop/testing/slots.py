@@ -17,6 +17,7 @@ def lay(
     files: Mapping[str, bytes],
     meta: Mapping[str, Any] | None = None,
     at: float = 1.0,
+    id: str | None = None,
 ) -> Staged:
     """The pieces one behind the other in the buffer, not aligned to anything, and published."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -27,7 +28,7 @@ def lay(
             buffer.write(data)
             pieces.append(Piece(name, len(data), staged.BUFFER, offset))
             offset += len(data)
-    made = Staged(directory, phase, step, attempt, f"a-{attempt}", meta or {"why": "test"}, pieces, at, 0.01)
+    made = Staged(directory, phase, step, attempt, id or f"a-{attempt}", meta or {"why": "test"}, pieces, at, 0.01)
     staged.publish(made)
     found = staged.read(directory)
     assert found is not None
