@@ -4,18 +4,23 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from whistlestop.domain.errors import BadRequest
+from whistlestop.sdk.costs import MARGIN, Costs
 
 NEVER = math.inf
+PRIOR_SECONDS: Final = 2 * 3600.0  # between two preemptions, as long as nobody knows better
+SHARE: Final = 0.035  # of the time that saving by itself may take: what CheckFreq keeps to
+AT_LEAST: Final = 10.0  # seconds between saves: each one is read back, told of and listed
+FIRST: Final = 30.0  # seconds until the trial save, which shows that saving works and what it costs
 
 
 class Cadence(Protocol):
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         """The first step after `step` to save at; NEVER if steps don't matter."""
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
+    def next_time(self, now: float, *, costs: Costs) -> float:
         """The next time to save at, when a save has just been made; NEVER if time doesn't matter."""
 
 
@@ -26,7 +31,7 @@ class EverySteps:
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         return step - step % self.steps + self.steps
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
+    def next_time(self, now: float, *, costs: Costs) -> float:
         return NEVER
 
 
@@ -39,7 +44,7 @@ class EveryEpochs:
             return NEVER
         return EverySteps(self.epochs * per_epoch).next_step(step, per_epoch=per_epoch)
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
+    def next_time(self, now: float, *, costs: Costs) -> float:
         return NEVER
 
 
@@ -50,22 +55,42 @@ class EverySeconds:
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         return NEVER
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
+    def next_time(self, now: float, *, costs: Costs) -> float:
         return now + self.seconds
 
 
 @dataclass(frozen=True)
-class AutoCadence:
-    """Young's formula: the square root of 2 × cost of a save × time between interruptions."""
+class Interval:
+    seconds: float
+    why: str  # a sentence for people
 
-    between_interruptions: float = 3 * 3600.0  # assumed, until the pool's own record is known here
-    at_least: float = 30.0
+
+@dataclass(frozen=True)
+class AutoCadence:
+    """A save costs the loop δ seconds. A machine that goes without notice, λ times a second, costs half an interval on
+    average, and the time W that a save needs to become durable, whatever the interval. Their sum is least at √(2δ/λ)
+    (Young 1974). Saves can't come faster than they become durable, and all of them may take a share of the time only.
+    """
 
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         return NEVER
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
-        return now + max(self.at_least, math.sqrt(2 * save_seconds * self.between_interruptions))
+    def next_time(self, now: float, *, costs: Costs) -> float:
+        return now + self.interval(costs).seconds
+
+    def interval(self, costs: Costs) -> Interval:
+        if costs.save_seconds is None:
+            return Interval(FIRST, f"the first time after {FIRST:g} s, to see what it costs")
+        cost, between = costs.save_seconds, 1 / costs.rate if costs.rate else PRIOR_SECONDS
+        seconds, limit = max(
+            (math.sqrt(2 * cost * between), "the balance of the two"),
+            (MARGIN * costs.durable_seconds, f"the {shown(costs.durable_seconds)} until a save is durable"),
+            (cost / SHARE, f"the {SHARE:.1%} of the time that saving may take"),
+            (AT_LEAST, f"the {AT_LEAST:g} s that have to lie between two saves"),
+        )
+        takes = "this pool takes machines back" if costs.rate else "machines are assumed to be taken back"
+        why = f"a save costs {shown(cost)}, {takes} every {shown(between)}; limited by {limit}"
+        return Interval(seconds, f"every {shown(seconds)}: {why}")
 
 
 @dataclass(frozen=True)
@@ -80,12 +105,23 @@ class AnyOf:
     def next_step(self, step: int, *, per_epoch: int | None) -> float:
         return min((part.next_step(step, per_epoch=per_epoch) for part in self.parts), default=NEVER)
 
-    def next_time(self, now: float, *, save_seconds: float) -> float:
-        return min((part.next_time(now, save_seconds=save_seconds) for part in self.parts), default=NEVER)
+    def next_time(self, now: float, *, costs: Costs) -> float:
+        return min((part.next_time(now, costs=costs) for part in self.parts), default=NEVER)
+
+    def interval(self, costs: Costs) -> Interval | None:
+        """What people may want to know the reasons of; None where they have said it themselves."""
+        return next((part.interval(costs) for part in self.parts if isinstance(part, AutoCadence)), None)
 
 
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "sec": 1, "min": 60, "s": 1, "m": 60, "h": 3600}
+
+
+def shown(seconds: float) -> str:
+    """9.5 ms, 0.13 s, 55 s, 4.2 min, 3.2 h"""
+    units = ((0.001, "ms", 0.1), (1.0, "s", 100.0), (60.0, "min", 5940.0), (3600.0, "h", NEVER))
+    amount, unit = next((seconds / size, unit) for size, unit, until in units if seconds < until)
+    return f"{amount:.2g} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
 
 
 def read_cadence(every: str | int | Iterable[str] | None) -> AnyOf:

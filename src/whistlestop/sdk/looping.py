@@ -442,10 +442,24 @@ class Looping(Training):
         failed = saver.failed_at != self._failed_seen
         if self._cadence_time == math.inf or saver.saved_step == step or failed:
             self._failed_seen = saver.failed_at
-            self._cadence_time = self._cadence.next_time(now, save_seconds=saver.save_seconds)
+            if saver.saved_step == step:
+                self._measured.saved(step, saver.save_seconds)
+            self._plan_time(now)
         total = math.inf if self._total is None else self._total
         self._planned_at = min(self._save_step, total, self._steering.next_step())
         self._set_next_look(step)
+
+    def _plan_time(self, now: float) -> None:
+        """The next save by the clock, by what saves have cost so far."""
+        attachment, measured = self._attachment, self._measured
+        measured.durable(attachment.orders[Word.DURABLE_STEP], attachment.orders.seconds(Word.DURABLE_SECONDS))
+        self._cadence_time = self._cadence.next_time(now, costs=measured.costs)
+        interval = self._cadence.interval(measured.costs)
+        if attachment.leads and interval is not None and measured.is_news(interval.seconds):
+            text = f"{self.name} saves {interval.why}"
+            attachment.tell({"kind": "message", "level": "info", "text": text})
+            if not attachment.attached:
+                attachment.say(text)
 
     def _replan(self, step: int) -> None:
         """The same, when nothing was done but to look."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from whistlestop.channel import layout
 from whistlestop.domain.errors import NotFound
+from whistlestop.sdk.costs import read_rate
 from whistlestop.sdk.world import World, find_world
 
 STANDALONE_ROOT = "whistle-checkpoints"
@@ -29,6 +30,7 @@ class Settings:
     inputs: Mapping[str, Path]
     agree: str | None = None  # host:port where the ranks of several nodes meet
     digests: bool = False
+    rate: float | None = None  # unnoticed preemptions per second of this pool
 
     @classmethod
     def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
@@ -48,6 +50,7 @@ class Settings:
             inputs=read_inputs(env),
             agree=env.get(layout.ENV_AGREE) or None,
             digests=env.get(layout.ENV_DIGESTS) == "1",
+            rate=read_rate(env.get(layout.ENV_RATE)),
         )
 
     @property

@@ -16,6 +16,7 @@ from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf
+from whistlestop.sdk.costs import Measured
 from whistlestop.sdk.forks import open_runs
 from whistlestop.sdk.group import POISONED, SPENT, Group
 from whistlestop.sdk.interrupts import Interrupts
@@ -60,6 +61,7 @@ class Training:
         self._resume = resume
         self._cadence = cadence
         self._keep = keep
+        self._measured = Measured(settings.rate)
         self._attachment = Attachment()
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
         self._early_warnings: list[str] = []  # from before there is anybody to tell
@@ -259,6 +261,7 @@ class Training:
         self._attachment.progress[Word.RESUMED_STEP] = step
         self._attachment.progress[Word.STEP] = step
         self._seconds_before = _number(meta.get("seconds"))
+        self._measured.load(meta.get("costs"))
         if isinstance(latest := meta.get("latest"), Mapping):
             self._latest = {str(name): _number(value, math.nan) for name, value in latest.items()}
         match meta.get("position"):
@@ -354,6 +357,7 @@ class Training:
             "latest": dict(self._latest),
             "fired": bool(self._fired),
             "healthy": not self._rules.poisoned and not (group is not None and group.most(POISONED)),
+            "costs": self._measured.state(),
         }
         if self._ledger is not None:
             meta["spent"] = self._ledger.spent
