@@ -13,6 +13,7 @@ import pytest
 from whistlestop.blobs.checkpoints import BadName, Checkpoint, CheckpointStore, Damaged, FileEntry, SaveFailed
 from whistlestop.blobs.manifest import MANIFEST
 from whistlestop.testing.missing import missing
+from whistlestop.testing.slots import lay
 
 WRITES = ("open", "write", "fsync", "close", "rename", "unlink", "mkdir")
 
@@ -157,10 +158,28 @@ def test_when_none_verifies_all_are_set_aside_and_nothing_is_touched(store: Chec
     assert len(store.list("main")) == 3
 
 
-def count_writes(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, step: int) -> int:
-    save(store, step - 1)
+Ready = Callable[[CheckpointStore, int], Callable[[], Checkpoint]]
+
+
+def written(store: CheckpointStore, step: int) -> Callable[[], Checkpoint]:
+    return lambda: save(store, step)
+
+
+def committed_from_a_slot(store: CheckpointStore, step: int) -> Callable[[], Checkpoint]:
+    """With a file that has not changed: it is linked to."""
+    content = {"a/large": b"same" * (1 << 16), "a/direct": b"%07d\n" % step * (1 << 17), "small": b"x", "none": b""}
+    laid = lay(store.root.with_name(f"{store.root.name}-slot"), step, phase="main", files=content)
+    return lambda: store.commit(laid).checkpoint
+
+
+WAYS = pytest.mark.parametrize("ready", [written, committed_from_a_slot])
+
+
+def count_writes(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, ready: Ready) -> int:
+    ready(store, 1)()
+    act = ready(store, 2)
     calls = cut_after(monkeypatch, None)
-    save(store, step)
+    act()
     monkeypatch.undo()
     return calls[0]
 
@@ -185,18 +204,20 @@ def cut_after(
     return calls
 
 
+@WAYS
 def test_a_save_cut_after_any_single_write_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
 ) -> None:
-    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, 2)
+    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, ready)
     assert total > 15
     committed = 0
     for limit in range(total):
         store = CheckpointStore(tmp_path / f"cut-{limit}")
-        before = save(store, 1)
+        before = ready(store, 1)()
+        act = ready(store, 2)
         cut_after(monkeypatch, limit)
         with pytest.raises(Cut):
-            save(store, 2)
+            act()
         monkeypatch.undo()
         found, aside = store.newest("main")
         assert aside == []
@@ -206,20 +227,22 @@ def test_a_save_cut_after_any_single_write_leaves_the_one_before(
             assert found.step == 2
         else:
             assert store.list("main") == [before]
-        assert save(store, 3).step == 3
+        assert ready(store, 3)().step == 3
         store.sweep("main", 2)
         assert all((path / MANIFEST).exists() for path in (store.root / "main").iterdir())
     assert 0 < committed < total / 2
 
 
+@WAYS
 def test_a_save_that_meets_an_error_at_any_write_says_so_and_is_never_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
 ) -> None:
-    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, 2)
+    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, ready)
     harmless = 0
     for limit in range(total):
         store = CheckpointStore(tmp_path / f"full-{limit}")
-        before = save(store, 1)
+        before = ready(store, 1)()
+        act = ready(store, 2)
         real = {name: getattr(os, name) for name in WRITES}
         calls = [0]
 
@@ -237,20 +260,20 @@ def test_a_save_that_meets_an_error_at_any_write_says_so_and_is_never_listed(
         for name in WRITES:
             monkeypatch.setattr(os, name, once(name))
         try:
-            save(store, 2)
+            act()
             failed = False
         except SaveFailed:
             failed = True
         monkeypatch.undo()
         if failed:
             assert store.list("main") == [before], limit
-            assert save(store, 2).step == 2
+            assert ready(store, 2)().step == 2
         else:  # making a directory that is there already may fail as it likes
             harmless += 1
             newest, aside = store.newest("main")
             assert newest is not None
             assert (newest.step, aside) == (2, [])
-    assert harmless <= 1
+    assert harmless <= 4  # and a file system without O_DIRECT may refuse it
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
