@@ -1,0 +1,300 @@
+"""Checkpoints in an object store: s3://, gs://, az://.
+
+    ROOT/PHASE/parts/SHA256                          the bytes of a file, of as many checkpoints as have it
+    ROOT/PHASE/step-000000000500-2/manifest.json     a checkpoint: there is nothing to it before this object is there
+    ROOT/PHASE/fence-000000003.json                  see storage.py
+    ROOT/PHASE/trash/SECONDS-step-…-2.json           a manifest that was discarded then: its parts are kept
+    ROOT/PHASE/probe-…                               gone again in a moment
+
+Parts have the name of their hash: a put that is repeated changes nothing, a save that was cut goes on where it was, and
+what has not changed is not put again. No clock is needed to sweep: the parts are listed before the manifests, and who
+puts a part later is not in that list.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from whistlestop.blobs import files, parts
+from whistlestop.blobs.manifest import (
+    DIRECTORY,
+    MANIFEST,
+    BadName,
+    Checkpoint,
+    Damaged,
+    FileEntry,
+    check_phase,
+    decode,
+    directory_name,
+    encode,
+)
+from whistlestop.blobs.objects import PATIENCE, Listed, Objects
+from whistlestop.blobs.staged import Staged
+from whistlestop.blobs.storage import FENCE, Committed, Fenced, Probe, Storage, StorageFailed
+from whistlestop.domain.ids import new_id
+
+PROBE_PATIENCE: Final = 10.0  # a wrong address shall be known before anything was trained
+_TRASH = re.compile(r"(\d+)-(step-.+)\.json")
+_HASH = re.compile(rb"[0-9a-f]{64}")
+_REVISIONS: Final = 100
+
+
+class RemoteStorage(Storage):
+    """The checkpoints of one run, behind a URL. Nothing is asked of it before the first call."""
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None, *, patience: float = PATIENCE) -> None:
+        self._objects = Objects(url, options or {}, patience=patience)
+        self._fences: dict[str, bytes] = {}  # written once: read once
+        self._looked_at: set[str] = set()  # manifests whose parts we trust
+        self._trusted: dict[str, set[str]] = {}  # by phase: read back by us, or by whoever has committed them
+        self._doubted: set[str] = set()  # found damaged since
+
+    def where(self, checkpoint: Checkpoint) -> str:
+        return f"{self._objects.url}/{checkpoint.phase}/{checkpoint.path.name}"
+
+    # The attempt that writes.
+
+    def probe(self, phase: str) -> Probe:
+        objects = self._objects.patient(min(PROBE_PATIENCE, self._objects.patience))
+        name, data = f"{check_phase(phase)}/probe-{os.urandom(8).hex()}", os.urandom(64)
+        objects.create(name, data)
+        conditional = not objects.create(name, data)
+        try:
+            if objects.read(name) != data:
+                raise StorageFailed(f"{objects.url} does not give back what was written to it")
+        except FileNotFoundError as error:
+            raise StorageFailed(f"{objects.url} does not show what was written to it a moment ago") from error
+        if not any(each.name == name for each in objects.below(phase)[1]):
+            raise StorageFailed(f"{objects.url} does not list what was written to it a moment ago")
+        objects.delete([name])
+        return Probe(conditional)
+
+    def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+        began = time.perf_counter()
+        phase, place = check_phase(staged.phase), _parts(staged.phase)
+        self.check_fence(phase, staged.attempt_number)
+        trusted = self._trust(phase)
+        there = {each.name.rpartition("/")[2]: each.size for each in self._objects.all(place)}
+        written = 0
+        for again in (True, False):
+            uploaded = parts.upload(self._objects, place, staged, there, progress)
+            written += sum(uploaded.put.values())
+            # Those that an interrupted save has left are read, too: nobody has yet.
+            everything = set(uploaded.files.values())
+            fresh = {each for each in everything if each.sha256 in uploaded.put or each.sha256 not in trusted}
+            bad = parts.check(self._objects, place, fresh)
+            if not bad:
+                break
+            if not again:
+                raise StorageFailed(f"what was written to {self._objects.url}/{place} {bad[0].text}")
+            gone = {error.entry.sha256 for error in bad}
+            there = {name: size for name, size in {**there, **uploaded.put}.items() if name not in gone}
+        self._trusted.setdefault(phase, set()).update(entry.sha256 for entry in fresh)
+        self._doubted -= {entry.sha256 for entry in fresh}
+        self.check_fence(phase, staged.attempt_number)
+        return Committed(self._publish(staged, uploaded.files), written, time.perf_counter() - began)
+
+    def _trust(self, phase: str) -> set[str]:
+        """The parts of the checkpoints that count: they were read back when they were committed."""
+        trusted, counts = self._trusted.setdefault(phase, set()), self._counts(phase)
+        for name in self._names(phase):
+            match = DIRECTORY.fullmatch(name)
+            if match and counts(name, int(match[2])) and f"{phase}/{name}" not in self._looked_at:
+                try:
+                    found = decode(self._objects.read(f"{phase}/{name}/{MANIFEST}"), Path(phase) / name)
+                except (Damaged, FileNotFoundError):
+                    continue
+                trusted |= {entry.sha256 for entry in found.files.values()}
+                self._looked_at.add(f"{phase}/{name}")
+        return trusted - self._doubted
+
+    def _publish(self, staged: Staged, files: Mapping[str, FileEntry]) -> Checkpoint:
+        phase, stem = staged.phase, directory_name(staged.step, staged.attempt_number)
+        used = [*self._names(phase), *(match[2] for _, match in self._trash(phase))]
+        revisions = [
+            int(match[3] or 0) for name in used if (match := DIRECTORY.fullmatch(name)) and _stem(name) == stem
+        ]
+        first = max(revisions, default=-1) + 1
+        for revision in range(first, first + _REVISIONS):
+            name = directory_name(staged.step, staged.attempt_number, revision)
+            checkpoint = Checkpoint(
+                id=new_id("c"),
+                phase=phase,
+                step=staged.step,
+                attempt_number=staged.attempt_number,
+                attempt_id=staged.attempt_id,
+                path=Path(phase) / name,
+                at=time.time(),
+                bytes=sum(entry.size for entry in files.values()),
+                files=files,
+                meta=dict(staged.meta),
+                revision=revision,
+            )
+            data = encode(checkpoint)
+            self._objects.create(f"{phase}/{name}/{MANIFEST}", data)
+            # Refused or not: it is ours if it holds our words. An answer may have been lost on its way.
+            if self._manifest_is(phase, name, data):
+                fence = self._fence(phase)
+                if fence and fence.attempt_number > staged.attempt_number and name not in fence.counted:
+                    raise Fenced(f"attempt {fence.attempt_number} of {phase} has begun: {name} came too late")
+                self._looked_at.add(f"{phase}/{name}")
+                return decode(data, checkpoint.path)
+        raise StorageFailed(f"{self._objects.url}/{phase}/{stem} is taken, and so are {_REVISIONS} more like it")
+
+    def _manifest_is(self, phase: str, name: str, data: bytes) -> bool:
+        try:
+            return self._objects.read(f"{phase}/{name}/{MANIFEST}") == data
+        except FileNotFoundError:
+            raise StorageFailed(f"{self._objects.url} does not show what was written to it a moment ago") from None
+
+    # Those who read.
+
+    def verify(self, checkpoint: Checkpoint) -> None:
+        for error in parts.check(self._objects, _parts(checkpoint.phase), checkpoint.files.values()):
+            raise self._damaged(checkpoint, error) from error
+
+    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+        try:
+            manifest = self._objects.read(f"{checkpoint.phase}/{checkpoint.path.name}/{MANIFEST}")
+        except FileNotFoundError as error:
+            raise Damaged(f"{self.where(checkpoint)} is not there any more") from error
+        into.mkdir(parents=True, exist_ok=True)
+        (into / MANIFEST).unlink(missing_ok=True)
+        try:
+            parts.fetch(self._objects, _parts(checkpoint.phase), checkpoint.files, into)
+        except parts.PartDamaged as error:
+            raise self._damaged(checkpoint, error) from error
+        files.write(into / MANIFEST, manifest)
+        return into
+
+    def open_file(self, checkpoint: Checkpoint, name: str) -> Iterator[bytes]:
+        entry = checkpoint.files.get(name)
+        if entry is None:
+            raise BadName(f"{self.where(checkpoint)} has no file {name}")
+        try:
+            yield from parts.read(self._objects, _parts(checkpoint.phase), entry)
+        except parts.PartDamaged as error:
+            raise self._damaged(checkpoint, error) from error
+
+    def _damaged(self, checkpoint: Checkpoint, error: parts.PartDamaged) -> Damaged:
+        """From now on it is looked at again before it is counted on."""
+        self._doubted.add(error.entry.sha256)
+        names = [name for name, entry in checkpoint.files.items() if entry.sha256 == error.entry.sha256]
+        return Damaged(f"{names[0]} of {self.where(checkpoint)} {error.text}")
+
+    # Removing.
+
+    def discard(self, checkpoint: Checkpoint, now: float) -> None:
+        manifest = f"{check_phase(checkpoint.phase)}/{_own(checkpoint)}/{MANIFEST}"
+        try:
+            data = self._objects.read(manifest)
+        except FileNotFoundError:
+            return
+        self._objects.put(f"{checkpoint.phase}/trash/{int(now)}-{checkpoint.path.name}.json", data)
+        self._objects.delete([manifest])
+
+    def trashed(self, phase: str) -> Sequence[tuple[Checkpoint, float]]:
+        found = []
+        for name, match in self._trash(phase):
+            try:
+                found.append((decode(self._objects.read(name), Path(phase) / match[2]), float(match[1])))
+            except (Damaged, FileNotFoundError):  # nobody can have it back; purge takes it
+                continue
+        return found
+
+    def recover(self, checkpoint: Checkpoint) -> None:
+        manifest = f"{check_phase(checkpoint.phase)}/{_own(checkpoint)}/{MANIFEST}"
+        kept = [name for name, match in self._trash(checkpoint.phase) if match[2] == checkpoint.path.name]
+        for name in kept[-1:]:
+            self._objects.create(manifest, self._objects.read(name))
+        if not kept and checkpoint.path.name not in self._names(checkpoint.phase):
+            raise Damaged(f"{self.where(checkpoint)} was removed for good")
+        self._objects.delete(kept)
+
+    def purge(self, phase: str, before: float) -> int:
+        gone = [name for name, match in self._trash(phase) if float(match[1]) < before]
+        self._objects.delete(gone)
+        return len(gone)
+
+    def sweep(self, phase: str, attempt_number: int) -> int:
+        self.check_fence(phase, attempt_number)  # one that is over would take what its successor is just putting
+        listed = self._objects.all(_parts(phase))
+        counts, fence = self._counts(phase), self._fence(phase)
+        prefixes, objects = self._objects.below(check_phase(phase))
+        manifests: list[str] = [name for name, _ in self._trash(phase)]
+        gone: list[str] = []
+        for name in [prefix.rpartition("/")[2] for prefix in prefixes]:
+            if match := DIRECTORY.fullmatch(name):
+                (manifests if counts(name, int(match[2])) else gone).append(f"{phase}/{name}/{MANIFEST}")
+        gone += [each.name for each in objects if _is_past(each, phase, fence.attempt_number if fence else 0)]
+        # All hashes in them, whether or not we can read the rest: a later version of ours may have written it.
+        wanted = {found.decode() for name in manifests for found in _HASH.findall(self._read_if_there(name))}
+        orphans = [each.name for each in listed if each.name.rpartition("/")[2] not in wanted]
+        self.check_fence(phase, attempt_number)
+        self._objects.delete(gone)
+        self._objects.delete(orphans)
+        self._trusted.pop(phase, None)
+        self._looked_at.clear()
+        return len(gone) + len(orphans)
+
+    def remove_all(self) -> None:
+        everything = [each.name for each in self._objects.all()]
+        manifests = [name for name in everything if name.endswith(f"/{MANIFEST}")]
+        fences = [name for name in everything if FENCE.fullmatch(name.rpartition("/")[2])]
+        self._objects.delete(manifests)
+        self._objects.delete({*everything} - {*manifests} - {*fences})
+        self._objects.delete(fences)  # last: until then they keep out who is still writing
+
+    # How it is done.
+
+    def _names(self, phase: str) -> Sequence[str]:
+        prefixes, objects = self._objects.below(check_phase(phase))
+        names = [name.rpartition("/")[2] for name in (*prefixes, *(each.name for each in objects))]
+        return [name for name in names if DIRECTORY.fullmatch(name) or FENCE.fullmatch(name)]
+
+    def _manifest(self, phase: str, name: str) -> tuple[bytes, Path]:
+        return self._objects.read(f"{phase}/{name}/{MANIFEST}"), Path(phase) / name
+
+    def _read(self, phase: str, name: str) -> bytes:
+        if f"{phase}/{name}" not in self._fences:
+            self._fences[f"{phase}/{name}"] = self._objects.read(f"{phase}/{name}")
+        return self._fences[f"{phase}/{name}"]
+
+    def _create(self, phase: str, name: str, data: bytes) -> bool:
+        return self._objects.create(f"{check_phase(phase)}/{name}", data)
+
+    def _trash(self, phase: str) -> list[tuple[str, re.Match[str]]]:
+        """Oldest first."""
+        found = self._objects.below(f"{check_phase(phase)}/trash")[1]
+        matching = [(each.name, match) for each in found if (match := _TRASH.fullmatch(each.name.rpartition("/")[2]))]
+        return sorted(matching, key=lambda each: float(each[1][1]))
+
+    def _read_if_there(self, name: str) -> bytes:
+        try:
+            return self._objects.read(name)
+        except FileNotFoundError:
+            return b""
+
+
+def _parts(phase: str) -> str:
+    return f"{check_phase(phase)}/parts"
+
+
+def _stem(name: str) -> str:
+    return name.partition(".r")[0]
+
+
+def _own(checkpoint: Checkpoint) -> str:
+    if not DIRECTORY.fullmatch(checkpoint.path.name):
+        raise BadName(f"{checkpoint.path} is not a checkpoint")
+    return checkpoint.path.name
+
+
+def _is_past(each: Listed, phase: str, attempt_number: int) -> bool:
+    """A probe that nobody took away, or a fence that a later one has replaced."""
+    name = each.name.removeprefix(f"{phase}/")
+    match = FENCE.fullmatch(name)
+    return name.startswith("probe-") or (match is not None and int(match[1]) < attempt_number)
