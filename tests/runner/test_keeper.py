@@ -207,6 +207,22 @@ def test_a_kill_does_not_wait_for_an_upload_and_nothing_is_told_behind_it(desk: 
     assert desk.store.begun == [1]
 
 
+def test_a_kill_that_comes_while_the_last_save_is_written_does_not_wait_for_it(desk: Desk) -> None:
+    desk.store.hold.clear()
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.announce(desk.lay(1))
+    ending = threading.Thread(target=keeper.finish)
+    ending.start()
+    until(lambda: desk.store.begun, "the save to be written")
+    assert keeper.busy
+    keeper.abandon()
+    ending.join(20)
+    assert not ending.is_alive()
+    desk.store.hold.set()
+    assert desk.told == []
+
+
 def test_older_ones_go_and_can_be_had_back(desk: Desk) -> None:
     keeper = desk.keeper(policy=Policy(last=2))
     keeper.start()

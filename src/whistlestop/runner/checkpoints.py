@@ -86,8 +86,19 @@ class CheckpointKeeper:
         if patience is None:
             self.scan()
         self._queue.put(None)
-        self._thread.join(patience)
+        over = None if patience is None else self._ending + patience
+        while self._thread.is_alive() and not self._left.is_set() and (over is None or time.monotonic() < over):
+            self._thread.join(0.05 if over is None else max(0.0, min(0.05, over - time.monotonic())))
         self._left.set()
+
+    def abandon(self) -> None:
+        """Nobody waits for what is not safe yet."""
+        self._left.set()
+
+    @property
+    def busy(self) -> bool:
+        """Something is staged that is not safe yet."""
+        return any(not staged.is_free(slot) for place in (self._stage, self._shared()) for slot in staged.slots(place))
 
     def _shared(self) -> Path:
         """Where the ranks of several nodes meet."""

@@ -199,6 +199,8 @@ class Supervisor:
         if order.protected is not None:
             self._keeper.protected |= set(order.protected)
         self._steering.take(order.steering, self._tell)
+        if self._over and order.stop is Stop.KILL:
+            self._keeper.abandon()  # its last save is not waited for any longer
         # What comes behind the program's own end did not cause it.
         if self._exited.is_set() or self._over or not self._climber.take(order):
             return
