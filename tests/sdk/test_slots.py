@@ -78,9 +78,10 @@ def test_a_full_disk_is_a_failed_save_and_gives_back_what_it_took(
         os.ftruncate(handle, offset + size // 2)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(SaveFailed, match="No space left"):
-        patch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SaveFailed, match="No space left"):
         them.buffer(slot, MEGABYTE)
+    monkeypatch.undo()
     assert (tmp_path / "slot-0" / "buffer").stat().st_size == 4096
     assert len(them.buffer(slot, MEGABYTE)) == MEGABYTE
 

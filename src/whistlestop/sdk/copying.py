@@ -12,7 +12,7 @@ _ALONE = 4 << 20  # less than this is copied before another thread has started
 _MOST_THREADS = 4  # memory is the limit, not the cores
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that costs more than all the rest of planning it
 class Copy:
     """To `offset` of the buffer. From an address of this process, which `keep` holds; or `put` does it by itself, with
     the buffer's part that is meant for it: from a device, or from what does not lie in one piece."""

@@ -11,7 +11,7 @@ import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from whistlestop.sdk.copying import Copy, from_buffer
 
@@ -29,8 +29,7 @@ _DEVICES: Final = ("cpu", "cuda", "xpu", "mps")
 Span = tuple[int, int, int]  # segment, offset, size
 
 
-@dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(NamedTuple):
     """A row of the index. Offsets and strides in elements, as torch counts them."""
 
     dtype: str
@@ -80,7 +79,7 @@ def plan_state(plan: Plan, name: str, state: Any) -> None:
     index = {
         "version": VERSION,
         "skeleton": taken.skeleton,
-        "tensors": [tuple(vars(each).values()) for each in taken.tensors],
+        "tensors": [tuple(each) for each in taken.tensors],
         "buffers": taken.buffers,
         "storages": list(zip((each.size for each in taken.storages), spans, strict=True)),
         "segments": segments,
@@ -125,7 +124,7 @@ def _pack(sizes: Sequence[int]) -> tuple[list[list[Span]], list[int]]:
 # Taking a state apart.
 
 
-@dataclass
+@dataclass(slots=True)
 class _Storage:
     """Bytes that go into segments: a stretch of a torch storage, one tensor made contiguous, or a buffer."""
 
@@ -166,10 +165,11 @@ class _Taken(pickle.Pickler):
         stream = io.BytesIO()
         super().__init__(stream, protocol=5, buffer_callback=self._take_buffer)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        self._torch = torch
+        self._strided = getattr(torch, "strided", None)
         # By exact type: what others have derived from them knows best how it is stored.
         self._kinds = (torch.Tensor, torch.nn.Parameter) if torch is not None and hasattr(torch, "nn") else ()
         self._array = getattr(numpy, "ndarray", None)
+        self._names: dict[Any, str] = {}  # of dtypes and devices
         self._found: list[Any] = []  # tensors
         self._attached: dict[int, int] = {}  # torch's own storages -> number
         self._raw: list[Any] = []  # torch storages, or memoryviews of buffers, in order of appearance
@@ -202,17 +202,17 @@ class _Taken(pickle.Pickler):
 
     def _take_tensor(self, thing: Any) -> int | None:
         """None: torch's own way to pickle it is the better one."""
-        assert self._torch is not None
-        if thing.layout is not self._torch.strided or thing.device.type not in _DEVICES:
+        if thing.layout is not self._strided or thing.device.type not in _DEVICES or thing.is_quantized:
             return None
-        if thing.is_quantized or thing._backward_hooks or thing.is_conj() or thing.is_neg() or thing.is_nested:
+        if thing._backward_hooks or thing.is_conj() or thing.is_neg() or thing.is_nested:
             return None
         storage = thing.untyped_storage()
-        if thing.numel() and not storage.data_ptr():  # zeros that are nowhere, or given back
-            return None
-        number = self._attached.get(storage._cdata)
+        key = storage._cdata
+        number = self._attached.get(key)
         if number is None:
-            number = self._attached[storage._cdata] = len(self._raw)
+            if thing.numel() and not storage.data_ptr():  # zeros that are nowhere, or given back
+                return None
+            number = self._attached[key] = len(self._raw)
             self._raw.append(storage)  # held, so that no other one comes to lie there
             self._users.append([])
         self._users[number].append(len(self._found))
@@ -233,25 +233,49 @@ class _Taken(pickle.Pickler):
         self.tensors = [rows[number] for number in range(len(self._found))]
 
     def _lay_out_storage(self, storage: Any, users: Sequence[int], rows: dict[int, TensorEntry]) -> None:
+        if len(users) == 1:  # nearly all are like this: one tensor, and nothing else, in one piece
+            only = self._found[users[0]]
+            if only.is_contiguous() and (size := storage.nbytes()) == only.nbytes and not only.storage_offset():
+                rows[users[0]] = self._entry(only, 0, only.stride())
+                self._add(storage, 0, size, only.device.type)
+                return
         found = [self._found[number] for number in users]
         low, high, used = _extent(found)
         size = max(0, high - low)
         if used * 2 < size and size > PAGE:  # a few views into something large: each by itself
-            same: dict[Any, int] = {}
+            same: dict[Any, TensorEntry] = {}
             for number, tensor in zip(users, found, strict=True):
                 key = tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
                 if key not in same:
-                    same[key] = len(self.storages)
-                    self.storages.append(_Storage(tensor.numel() * tensor.element_size(), tensor=tensor))
-                rows[number] = _entry(tensor, same[key], 0, _contiguous(tuple(tensor.shape)))
+                    same[key] = self._entry(tensor, 0, _contiguous(tensor.shape))
+                    self.storages.append(_Storage(tensor.nbytes, tensor=tensor))
+                rows[number] = self._entry(tensor, 0, same[key].stride)._replace(storage=same[key].storage)
             return
         for number, tensor in zip(users, found, strict=True):
             offset = tensor.storage_offset() - low // tensor.element_size() if tensor.numel() else 0
-            rows[number] = _entry(tensor, len(self.storages), offset, tuple(tensor.stride()))
-        if storage.device.type == "cpu":
-            self.storages.append(_Storage(size, (storage.data_ptr() or 0) + low, keep=storage))
+            rows[number] = self._entry(tensor, offset, tensor.stride())
+        self._add(storage, low, size, found[0].device.type)
+
+    def _add(self, storage: Any, low: int, size: int, device: str) -> None:
+        if device == "cpu":
+            self.storages.append(_Storage(size, storage.data_ptr() + low, storage))
         else:
             self.storages.append(_Storage(size, low, device=storage))
+
+    def _entry(self, tensor: Any, offset: int, stride: tuple[int, ...]) -> TensorEntry:
+        """Of a tensor of the storage that is added next."""
+        dtype, device = tensor.dtype, tensor.device
+        names = self._names
+        return TensorEntry(
+            names.get(dtype) or names.setdefault(dtype, str(dtype).removeprefix("torch.")),
+            tuple(tensor.shape),
+            stride,
+            offset,
+            len(self.storages),
+            tensor.requires_grad,
+            type(tensor) is self._kinds[1],
+            names.get(device) or names.setdefault(device, str(device)),
+        )
 
 
 def _extent(tensors: Sequence[Any]) -> tuple[int, int, int]:
@@ -262,9 +286,7 @@ def _extent(tensors: Sequence[Any]) -> tuple[int, int, int]:
         if not count:
             continue
         first = tensor.storage_offset()
-        reach = count
-        if not tensor.is_contiguous():
-            reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
         low = min(low, first * width)
         high = max(high, (first + reach) * width)
         used += count * width
@@ -273,20 +295,7 @@ def _extent(tensors: Sequence[Any]) -> tuple[int, int, int]:
     return low - low % 16, high, used  # 16: the widest element, so that every offset stays a whole number
 
 
-def _entry(tensor: Any, storage: int, offset: int, stride: tuple[int, ...]) -> TensorEntry:
-    return TensorEntry(
-        str(tensor.dtype).removeprefix("torch."),
-        tuple(tensor.shape),
-        stride,
-        offset,
-        storage,
-        tensor.requires_grad,
-        type(tensor).__name__ == "Parameter",
-        str(tensor.device),
-    )
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     stride: list[int] = []
     step = 1
     for length in reversed(shape):

@@ -292,4 +292,4 @@ def _madvise() -> Callable[[int, int, int], int] | None:
         return None
     found.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     found.restype = ctypes.c_int
-    return found  # type: ignore[no-any-return]
+    return found
