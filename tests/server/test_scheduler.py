@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.domain.errors import BadRequest, NoCheckpoint, NotFound
 from whistlestop.engines.base import JobState
 from whistlestop.server.services import accounts, bundles, ingest, submit, verbs
 from whistlestop.server.store import checkpoints, events, phases, runs
+from whistlestop.testing.checkpoints import write_checkpoint
+from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, ended, unreachable, world
 from whistlestop.wire.api import BulkBody, ContinueBody, KillBody, PauseBody, ResumeBody, Submit
 from whistlestop.wire.frames import Data
@@ -20,11 +23,11 @@ def here(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def add_checkpoint(here: World, run: str, path: Path, step: int = 5) -> None:
+def add_checkpoint(here: World, run: str, path: Path, step: int = 5, name: str | None = None) -> None:
     with here.context.database.write() as connection:
         checkpoints.add(
-            connection, id=f"c-{step}-{run}", run_id=run, phase="main", step=step, attempt=1, path=str(path), bytes=1,
-            committed_at=1.0, verified=True, metrics={},
+            connection, id=name or f"c-{step}-{run}", run_id=run, phase="main", step=step, attempt=1, path=str(path),
+            bytes=1, committed_at=1.0, verified=True, metrics={},
         )  # fmt: skip
 
 
@@ -129,20 +132,18 @@ def test_a_pause_right_after_a_resume_is_a_pause(here: World) -> None:
     assert here.run_state(run.id) == "waiting"
 
 
-def test_a_cancel_keeps_what_another_active_run_starts_from(here: World, tmp_path: Path) -> None:
+def test_a_cancel_keeps_what_another_active_run_starts_from(here: World) -> None:
     run = here.submit()
     here.settle()
-    kept, gone = tmp_path / "kept", tmp_path / "gone"
-    kept.mkdir()
-    gone.mkdir()
-    add_checkpoint(here, run.id, gone, step=3)
-    add_checkpoint(here, run.id, kept, step=5)
+    storage = CheckpointStore(here.settings.checkpoints(run.id))
+    gone, kept = (write_checkpoint(storage, "main", step, 1, "a", {"x": b"1"}) for step in (3, 5))
+    for each in (gone, kept):
+        add_checkpoint(here, run.id, each.path, each.step, each.id)
     submit.continue_run(here.context, run.id, ContinueBody(step=5), ME)
     verbs.kill(here.context, run.id, KillBody(), ME, discard=True)
     end(here, run.id, "killed")
-    here.passes._sweep()
-    assert kept.exists()
-    assert not gone.exists()
+    until(lambda: not gone.path.exists() and not storage.trashed("main"), what="the other one to be removed")
+    assert [each.id for each in storage.list("main")] == [kept.id]
     with here.context.database.read() as connection:
         assert [row.step for row in checkpoints.of_run(connection, run.id)] == [5]
 
@@ -156,12 +157,12 @@ def test_a_bundle_that_is_wanted_again_is_not_swept(here: World) -> None:
     here.settle()
     verbs.delete(here.context, first.id, ME)
     second = submit.submit(here.context, Submit(spec="name: x\ncommand: 'true'\n", bundle=digest), ME)
-    here.passes._sweep()
+    here.passes.sweeper.sweep()
     assert bundles.path_of(here.settings, digest).exists()
     verbs.kill(here.context, second.id, KillBody(), ME)
     here.settle()
     verbs.delete(here.context, second.id, ME)
-    here.passes._sweep()
+    here.passes.sweeper.sweep()
     assert not bundles.path_of(here.settings, digest).exists()
     with pytest.raises(NotFound):
         submit.submit(here.context, Submit(spec="name: x\ncommand: 'true'\n", bundle=digest), ME)

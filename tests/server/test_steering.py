@@ -10,7 +10,7 @@ import pytest
 from whistlestop.channel.layout import Kind, Loop
 from whistlestop.domain.errors import BadRequest, NotATrainPhase, NotFound, PhaseEnded, Refused, RunEnded
 from whistlestop.engines.base import JobState
-from whistlestop.server.services import ingest, launches, steering, submit, verbs, views
+from whistlestop.server.services import checkpoint_views, ingest, launches, steering, submit, verbs, views
 from whistlestop.server.store import checkpoints, events, phases, runs
 from whistlestop.testing.world import ME, World, ended, world
 from whistlestop.wire.api import (
@@ -563,7 +563,7 @@ def test_nothing_resumes_from_an_unhealthy_checkpoint_and_the_last_good_one_is_k
         assert newest is not None
         assert newest.step == 20
         assert checkpoints.protected(connection, run.id) == [newest.id]
-        shown = [views.checkpoint_view(row) for row in checkpoints.of_run(connection, run.id)]
+        shown = [checkpoint_views.view(row) for row in checkpoints.of_run(connection, run.id)]
     assert [(view.step, view.healthy) for view in shown] == [(30, False), (20, True), (10, True)]
     child = submit.continue_run(here.context, run.id, ContinueBody(), ME)
     assert child.parent is not None

@@ -57,3 +57,5 @@ def test_rows_of_before_get_what_the_new_columns_mean_by_default(first: Database
         newest = checkpoints.newest(connection, "r", "train")
         assert newest is not None
         assert newest.healthy is True
+        assert (newest.why, newest.trashed_until, newest.verified_at, newest.written) == ("", None, None, None)
+        assert (newest.block_seconds, newest.upload_seconds) == (None, None)

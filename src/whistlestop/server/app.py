@@ -23,7 +23,7 @@ from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.engines.base import Engine
 from whistlestop.engines.local import LocalEngine
-from whistlestop.server.api import admin, charts, link, logs, pages, problems, runs, streams, timeline
+from whistlestop.server.api import admin, charts, checkpoints, link, logs, pages, problems, runs, streams, timeline
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
 from whistlestop.server.scheduler.loop import Scheduler
@@ -145,7 +145,7 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     problems.install(app)
-    for module in (runs, logs, streams, admin, timeline, pages, charts):
+    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
 

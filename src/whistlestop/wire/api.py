@@ -131,6 +131,18 @@ class SavesView(Shape):
     step: int | None = None  # of the checkpoint that answered the last one
 
 
+class AtRiskView(Shape):
+    """What no durable checkpoint holds: it would be lost if the capacity went this moment."""
+
+    steps: int
+    seconds: float
+    credits: float
+    step: int | None = None  # of the newest durable checkpoint; None: there is none
+    from_step: int = 0  # where it would go on
+    since: str  # the seconds count from here
+    per_hour: float = 0.0  # credits
+
+
 class PhaseView(Shape):
     name: str
     kind: Literal["train", "task"]
@@ -148,6 +160,7 @@ class PhaseView(Shape):
     params: dict[str, ParamView] = {}
     steering: list[ChangeView] = []
     saves: SavesView = SavesView()
+    at_risk: AtRiskView | None = None  # while it trains
 
 
 class QueueView(Shape):
@@ -257,11 +270,19 @@ class CheckpointView(Shape):
     attempt: int
     committed_at: str
     bytes: int
-    verified: bool
+    verified: bool  # False: it is damaged; no run resumes from it
+    verified_at: str | None = None  # when every byte of it was read back last
     pinned: bool = False
     healthy: bool = True  # False: the training had gone wrong by then; no run resumes from it by itself
+    newest: bool = False  # its phase would resume from it
+    best: bool = False  # by the metric that the spec names
+    trashed_until: str | None = None  # removed: it counts no more, and can be had back until then
+    why: str = ""  # what made the program save
+    block_seconds: float | None = None  # how long the loop waited for it
+    upload_seconds: float | None = None  # from there until it was durable
+    written: int | None = None  # bytes; what an earlier one had is not written again
     metrics: dict[str, Any] = {}
-    path: str | None = None
+    path: str | None = None  # a directory, or its address in an object storage
 
 
 class WorkflowView(Shape):

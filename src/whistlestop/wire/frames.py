@@ -118,9 +118,12 @@ RUNNER_KINDS = {
     "order_seen": "seq, stop",
     "rung": "rung, next_rung, next_in_s: the ladder went up",
     "checkpoint": "id, step, attempt, path, bytes, files, metrics, verified, healthy, at, "
-    "saves: so many of the saves that were asked for are answered by it",
+    "saves: so many of the saves that were asked for are answered by it, "
+    "why, block_seconds, upload_seconds, written: bytes",
     "checkpoint_set_aside": "path, why",
-    "checkpoints_removed": "ids",
+    "checkpoints_removed": "ids, until: they can be had back so long (unix time)",
+    "save_failed": "step, why, text, tries: once when it begins to fail, once more when it is given up",
+    "storage_ready": "text, conditional: where the checkpoints go can be written and read",
     "dropped": "lines or bytes that the log limit cut",
     "leftovers": "count: processes that outlived the program and were ended",
     "notice": "anything a person should see",

@@ -10,7 +10,7 @@ from whistlestop.domain.states import RunState
 from whistlestop.server.api.access import Ctx, Member, Viewer
 from whistlestop.server.api.readings import Reads
 from whistlestop.server.services import bundles, forms, history, steering, submit, verbs, views
-from whistlestop.server.store import checkpoints, events, runs
+from whistlestop.server.store import events, runs
 from whistlestop.wire import api
 
 router = APIRouter(tags=["runs"])
@@ -227,13 +227,6 @@ async def read_metrics(
         return _encoded(view)
 
     return await reads.once(make)
-
-
-@router.get("/runs/{run}/checkpoints")
-def list_checkpoints(run: Run, context: Ctx, _actor: Viewer) -> list[api.CheckpointView]:
-    with context.database.read() as connection:
-        row = runs.resolve(connection, run)
-        return [views.checkpoint_view(item) for item in checkpoints.of_run(connection, row.id)]
 
 
 @router.get("/queue")

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from whistlestop.domain.states import RUN_ENDED, PhaseState, RunState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.base import Engine, JobId, JobState
 from whistlestop.server.scheduler.aside import Aside
-from whistlestop.server.services import accounts, launches, runner_events, views
+from whistlestop.server.scheduler.sweeping import Sweeper
+from whistlestop.server.services import accounts, launches, runner_events, storages, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -39,6 +39,7 @@ class Passes:
         self._tries: Counter[str] = Counter()  # launches of an attempt that did not come up
         # Removing files and forcing kills may take long; the queue does not wait for them.
         self._aside = Aside()
+        self.sweeper = Sweeper(context)
 
     # --- settle: facts become states --------------------------------------------------------------------------
 
@@ -56,7 +57,7 @@ class Passes:
             return
         for run_id in touched:
             self._context.hub.shown(run_id)
-        self._aside.soon("sweep", self._sweep)
+        self._aside.soon("sweep", self.sweeper.sweep)
 
     def _settle(self, run_ids: Sequence[str]) -> list[str]:
         touched: list[str] = []
@@ -121,28 +122,16 @@ class Passes:
     def _discard(self, connection: sa.Connection, run: Row, now: float) -> str:
         """All checkpoints but those that another active run starts from."""
         kept = set(checkpoints.protected(connection, run.id))
-        gone = [row for row in checkpoints.of_run(connection, run.id) if row.id not in kept]
-        checkpoints.remove(connection, run.id, [row.id for row in gone])
-        everything = [str(self._context.settings.checkpoints(run.id))]
-        admin.discard(connection, [row.path for row in gone] if kept else everything, now)
+        counted = [row.id for row in checkpoints.of_run(connection, run.id)]
+        gone = [row_id for row_id in counted if row_id not in kept]
+        if kept:
+            checkpoints.trash(connection, run.id, gone, now)  # at once: the next sweep takes them
+        else:
+            checkpoints.remove_all(connection, run.id)
+            where = storages.root(self._context.settings, run)
+            admin.discard(connection, [where], now, run.storage_options)
         left = f", {len(kept)} kept because another run starts from it" if kept else ""
         return f"; {len(gone)} checkpoint{'s' if len(gone) != 1 else ''} discarded{left}"
-
-    def _sweep(self) -> None:
-        """Directories of deleted and discarded things. A crash in between finds them in the table again."""
-        with self._context.database.read() as connection:
-            paths = admin.discarded(connection)
-        for path in paths:
-            target = Path(path)
-            if target.is_dir():
-                shutil.rmtree(target, ignore_errors=True)
-            # Under the write lock: a submit that wants this very bundle either comes before, or finds it gone.
-            with self._context.database.write(durable=False) as connection:
-                bundle = target.parent == self._context.settings.bundles
-                if not target.is_dir() and not (bundle and runs.uses_bundle(connection, target.stem)):
-                    target.unlink(missing_ok=True)
-                if bundle or not target.exists():
-                    admin.swept(connection, path)
 
     # --- place: queued phases get slots -----------------------------------------------------------------------
 
@@ -257,7 +246,7 @@ class Passes:
             ended = phases.unforgotten(connection)
         self._check(live)
         self._forget(ended)
-        self._aside.soon("sweep", self._sweep)
+        self._aside.soon("sweep", self.sweeper.sweep)
         kept = {row.id for row in live} | set(ended)
         self._salvaged = {job: at for job, at in self._salvaged.items() if job in kept}
         self._tries = Counter({job: tries for job, tries in self._tries.items() if job in kept})

@@ -36,7 +36,7 @@ def of(
 
 def newest(phase: Any | None, saved: Sequence[Any]) -> Any | None:
     """Of this phase; else of any. Only one that a run may resume from."""
-    good = [row for row in saved if row.healthy]
+    good = [row for row in saved if row.healthy and row.verified]
     own = [row for row in good if phase is not None and row.phase == phase.name]
     return own[0] if own else max(good, key=lambda row: row.committed_at, default=None)
 
@@ -120,7 +120,8 @@ def _unsaved(rows: Sequence[Any], saved: Sequence[Any], steps: Mapping[str, int]
         if row.kind != TRAIN:
             texts.append(f"what the task {row.name} has done")
             continue
-        last = max((each.step for each in saved if each.phase == row.name and each.healthy), default=None)
+        good = [each.step for each in saved if each.phase == row.name and each.healthy and each.verified]
+        last = max(good, default=None)
         at = steps.get(row.name, 0)
         if last is None:
             texts.append(f"all {at:,} steps of {row.name}: it has no checkpoint" if at else f"{row.name}, just begun")

@@ -1,14 +1,18 @@
 """An attempt as its runner needs it: the spec's phase, the run's code and surroundings, what is already there."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from whistlestop.blobs.open import is_remote
+from whistlestop.capacity.preemption import Tenure, unnoticed_rate
 from whistlestop.domain import credits
 from whistlestop.domain.errors import NotFound
-from whistlestop.server.services import bundles, changes, views
+from whistlestop.domain.states import AttemptState
+from whistlestop.server.services import bundles, changes, storages, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, phases, runs
@@ -32,6 +36,9 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         inputs = _inputs(connection, run, spec)
         limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
         secrets = _secrets(context, connection, spec)
+        rate = preemption_rate(phases.of_pool(connection, attempt.pool), context.clock())
+    where = storages.root(context.settings, run)
+    remote = is_remote(where)
     settings = context.settings
     env = {**run.env, **{name: value for name, value in spec.env.items() if isinstance(value, str)}}
     launch = Launch(
@@ -48,7 +55,10 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         workdir=run.in_place or str(settings.work(run.id)),
         cwd=spec.workdir,
         bundle=str(bundles.path_of(settings, run.bundle)) if run.bundle else None,
-        checkpoints=str(settings.checkpoints(run.id)),
+        checkpoints=where if not remote else str(settings.checkpoints(run.id)),
+        storage=where if remote else None,
+        storage_options=run.storage_options or {},
+        preemption_rate=rate,
         restore=not attempt.fresh,
         restore_from=None if attempt.fresh else phase.restore_from,
         must_restore=not attempt.fresh and (bool(made) or phase.restore_from is not None),
@@ -70,6 +80,21 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         sdk_path=str(settings.data / "sdk"),
     )
     return launch, secrets
+
+
+def preemption_rate(rows: Iterable[Row], now: float) -> float:
+    """By the pool's own record; the attempt that is to begin counts for nothing yet."""
+    return unnoticed_rate(_tenure(row, now) for row in rows)
+
+
+def _tenure(row: Row, now: float) -> Tenure:
+    saved = (row.progress or {}).get("saved_step")
+    noticed = row.state == AttemptState.PREEMPTED and isinstance(saved, int) and saved >= (row.last_step or 0)
+    return Tenure(
+        seconds=(now if row.ended_at is None else row.ended_at) - row.started_at,
+        lost=row.state in (AttemptState.PREEMPTED, AttemptState.LOST),
+        saved_at_end=noticed,
+    )
 
 
 def remaining(

@@ -55,8 +55,10 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
                 phases.update_attempt(connection, attempt.id, stage=Stage.STOPPING, ladder=_ladder(said))
             case "checkpoint":
                 _checkpoint(connection, attempt, phase, said)
+            case "checkpoint_set_aside":
+                checkpoints.judge(connection, attempt.run_id, str(said.data.get("path")), verified=False, at=said.at)
             case "checkpoints_removed":
-                checkpoints.remove(connection, attempt.run_id, [str(item) for item in said.data.get("ids", [])])
+                _removed(connection, attempt, said)
             case "dropped":
                 phases.update_attempt(connection, attempt.id, dropped=int(said.data.get("lines", 0)))
             case "ended":
@@ -129,7 +131,8 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         signal=_signal(data.get("signal")),
         last_step=last,
         progress={**kept, "step": last or 0, "total": data.get("total") or kept.get("total", 0),
-                  "epoch": data.get("epoch") or kept.get("epoch", 0)},
+                  "epoch": data.get("epoch") or kept.get("epoch", 0),
+                  "saved_step": data.get("saved_step", kept.get("saved_step"))},
     )  # fmt: skip
     if done and OUTCOMES[reason].completes:
         steered.missed(context, connection, attempt, phase)
@@ -173,6 +176,11 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
         verified=bool(data.get("verified", True)),
         metrics=dict(data.get("metrics") or {}),
         healthy=data.get("healthy") is not False,
+        block_seconds=_measured(data.get("block_seconds")),
+        upload_seconds=_measured(data.get("upload_seconds")),
+        written=data["written"] if isinstance(data.get("written"), int) else None,
+        why=str(data.get("why") or "")[:200],
+        verified_at=_number(data.get("at"), said.at) if data.get("verified", True) else None,
     )
     saves = data.get("saves")
     steered.saved(
@@ -182,6 +190,16 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
         at=_number(data.get("at"), said.at),
         saves=saves if isinstance(saves, int) else None,
     )
+
+
+def _removed(connection: sa.Connection, attempt: Row, said: RunnerEvent) -> None:
+    """For good where nobody says until when they can be had back."""
+    ids = [str(item) for item in said.data.get("ids", [])]
+    until = said.data.get("until")
+    if isinstance(until, int | float):
+        checkpoints.trash(connection, attempt.run_id, ids, _number(until, said.at))
+    else:
+        checkpoints.remove(connection, attempt.run_id, ids)
 
 
 def _record(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
@@ -231,6 +249,10 @@ def _signal(value: object) -> str | None:
         return Signals(value).name
     except ValueError:
         return f"signal {value}"
+
+
+def _measured(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 def _number(value: object, default: float) -> float:

@@ -1,7 +1,8 @@
 """The server's settings: one frozen value, made once at start."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -19,6 +20,8 @@ class Settings:
     tick: float = 5.0  # seconds between two full checks; everything else is woken by events
     kill_watch: float = 15.0  # seconds beyond its grace after which a kill goes past the runner
     unreachable_after: float = 30.0  # seconds of silence after which a runner is shown as unreachable
+    storage: str | None = None  # where new runs keep their checkpoints: a directory, s3://…; default: in `data`
+    storage_options: Mapping[str, str] = field(default_factory=dict)  # endpoint and region; never a secret
 
     @property
     def database_url(self) -> str:
@@ -44,6 +47,7 @@ class Settings:
         return self.data / "runs" / run_id
 
     def checkpoints(self, run_id: str) -> Path:
+        """On this machine. Where the storage is elsewhere: for what is not there yet."""
         return self.run_directory(run_id) / "checkpoints"
 
     def work(self, run_id: str) -> Path:

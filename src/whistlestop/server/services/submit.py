@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from whistlestop.domain.errors import BadRequest, NeverFits, NoCheckpoint, NotFound, Problem, SpecInvalid
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
-from whistlestop.server.services import bundles, changes, ingest, views
+from whistlestop.server.services import bundles, changes, ingest, storages, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -89,9 +89,11 @@ def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
             raise NoCheckpoint(
                 f"run #{run.number} has no checkpoint {body.checkpoint}", hint="it may have been removed"
             )
-        return chosen
+        return _undamaged(run, chosen)
     if body.step is None:
-        good = [row for row in rows if row.healthy]
+        good = [row for row in rows if checkpoints.eligible(row)]
+        if not good and any(row.healthy for row in rows):
+            _undamaged(run, next(row for row in rows if row.healthy))
         if not good:
             steps = ", ".join(str(row.step) for row in rows[:8])
             raise NoCheckpoint(
@@ -105,7 +107,17 @@ def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
         raise NoCheckpoint(
             f"run #{run.number} has no checkpoint at step {body.step}", hint=f"it has checkpoints at steps {steps}"
         )
-    return exact[0]
+    return _undamaged(run, exact[0])
+
+
+def _undamaged(run: Row, row: Row) -> Row:
+    if not row.verified:
+        raise NoCheckpoint(
+            f"the checkpoint of run #{run.number} at step {row.step} is damaged",
+            hint=f"take another one; or put its files back and have it read again: "
+            f"whistle checkpoints {run.number} verify --step {row.step}",
+        )
+    return row
 
 
 def _text(connection: sa.Connection, body: Submit) -> tuple[str, str | None]:
@@ -186,6 +198,7 @@ def _create(
             parent_run=parent.run.id if parent else None,
             parent_step=parent.step if parent else None,
             relation=parent.relation if parent else None,
+            **storages.for_new_run(context.settings, run_id),
             **values,
         )
         phases.insert(connection, _phase_rows(connection, run_id, spec, parent))

@@ -306,6 +306,8 @@ def _delete(context: Context, connection: sa.Connection, run: Row, actor: Actor,
     attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
     rubbish = [str(context.settings.run_directory(run.id))]
     rubbish += [str(context.settings.attempts / attempt.id) for attempt in attempts]
+    if run.storage is not None:
+        admin.discard(connection, [run.storage], now, run.storage_options)
     runs.delete(connection, run.id)
     if run.bundle and not runs.uses_bundle(connection, run.bundle):
         rubbish.append(str(context.settings.bundles / f"{run.bundle}.tar"))

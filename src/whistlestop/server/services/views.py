@@ -1,6 +1,6 @@
 """Rows turned into what people see. Nothing here changes anything."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,14 +12,13 @@ from whistlestop.domain.credits import Charge
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import changes
+from whistlestop.server.services import changes, checkpoint_views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import admin, phases, runs
+from whistlestop.server.store import admin, checkpoints, phases, runs
 from whistlestop.wire.api import (
     AttemptView,
     ChangeView,
-    CheckpointView,
     CodeView,
     CreditsView,
     EventView,
@@ -42,17 +41,20 @@ WARM_UP = 10  # steps before a time left is told: the first ones are not like th
 def run_views(
     context: Context, connection: sa.Connection, rows: Sequence[Row], *, whole: bool = False, queue: bool = True
 ) -> list[RunView]:
-    """Three queries for any number of runs. `whole` adds the spec's text."""
+    """A few queries for any number of runs. `whole` adds the spec's text."""
     ids = [row.id for row in rows]
     phase_rows, attempt_rows = phases.of_runs(connection, ids), phases.attempts_of_runs(connection, ids)
     places = _places(connection, rows, context.clock()) if queue else {}
     parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
+    running = [row.id for row in rows if row.state == RunState.RUNNING]
+    saved = checkpoints.newest_of_runs(connection, running) if running else {}
     return [
         _run_view(
             context,
             row,
             phase_rows.get(row.id, []),
             attempt_rows.get(row.id, []),
+            saved,
             places.get(row.id),
             _parent(row, parents),
             whole,
@@ -77,22 +79,6 @@ def event_view(row: Row) -> EventView:
         phase=row.phase,
         attempt=row.attempt,
         data=row.data,
-    )
-
-
-def checkpoint_view(row: Row) -> CheckpointView:
-    return CheckpointView(
-        id=row.id,
-        phase=row.phase,
-        step=row.step,
-        attempt=row.attempt,
-        committed_at=iso(row.committed_at),
-        bytes=row.bytes,
-        verified=row.verified,
-        pinned=row.pinned,
-        healthy=row.healthy,
-        metrics=row.metrics,
-        path=row.path,
     )
 
 
@@ -175,6 +161,7 @@ def _run_view(
     run: Row,
     rows: list[Row],
     attempts: list[Row],
+    saved: Mapping[tuple[str, str], Row],
     place: QueueView | None,
     parent: ParentView | None,
     whole: bool,
@@ -207,7 +194,7 @@ def _run_view(
         queue=place,
         workflow=run.workflow,
         code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
-        phases=[_phase_view(context, run, row, by_phase[row.id], now) for row in rows],
+        phases=[_phase_view(context, row, by_phase[row.id], saved.get((run.id, row.name)), now) for row in rows],
         spec=run.spec if whole else None,
         environment=_environment(run) if whole else {},
     )
@@ -219,7 +206,7 @@ def _environment(run: Row) -> dict[str, list[str]]:
     return {"": sorted(run.env), **{name: found for name, found in names.items() if found}}
 
 
-def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: float) -> PhaseView:
+def _phase_view(context: Context, row: Row, attempts: list[Row], saved: Row | None, now: float) -> PhaseView:
     newest = attempts[-1] if attempts else None
     progress = progress_of(context, newest)
     alive = newest is not None and newest.state == AttemptState.STARTED
@@ -240,6 +227,7 @@ def _phase_view(context: Context, run: Row, row: Row, attempts: list[Row], now: 
         params={name: ParamView(**said) for name, said in changes.declared(row.params).items()},
         steering=[_change_view(said) for said in row.steering],
         saves=SavesView(requested=row.save_seq, done=row.saves_done, step=row.saved_step),
+        at_risk=checkpoint_views.at_risk(context, row, newest, saved, progress.step, now),
     )
 
 

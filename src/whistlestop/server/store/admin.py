@@ -1,6 +1,6 @@
 """Tokens, secrets, pools, workflows and the trash: small tables that people set."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -103,15 +103,18 @@ def all_workflows(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(query.order_by(workflows.c.name)).all()
 
 
-def discard(connection: sa.Connection, paths: Collection[str], at: float) -> None:
+def discard(
+    connection: sa.Connection, paths: Collection[str], at: float, options: Mapping[str, str] | None = None
+) -> None:
+    """`options`: how they are reached, where they are addresses in an object storage."""
     known = set(connection.scalars(sa.select(trash.c.path).where(trash.c.path.in_(paths))))
-    fresh = [{"path": path, "at": at} for path in dict.fromkeys(paths) if path not in known]
+    fresh = [{"path": path, "at": at, "options": options} for path in dict.fromkeys(paths) if path not in known]
     if fresh:
         connection.execute(trash.insert(), fresh)
 
 
-def discarded(connection: sa.Connection) -> list[str]:
-    return list(connection.scalars(sa.select(trash.c.path).order_by(trash.c.at)))
+def discarded(connection: sa.Connection) -> Sequence[Row]:
+    return connection.execute(sa.select(trash).order_by(trash.c.at)).all()
 
 
 def swept(connection: sa.Connection, path: str) -> None:

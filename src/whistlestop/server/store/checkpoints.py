@@ -19,17 +19,47 @@ def add(connection: sa.Connection, **values: Any) -> bool:
     return known is None
 
 
-def of_run(connection: sa.Connection, run_id: str, phase: str | None = None) -> Sequence[Row]:
-    """Newest first."""
+def of_run(connection: sa.Connection, run_id: str, phase: str | None = None, *, trashed: bool = False) -> Sequence[Row]:
+    """Newest first. `trashed`: with those that were removed and can be had back."""
     query = sa.select(checkpoints).where(checkpoints.c.run_id == run_id)
+    if not trashed:
+        query = query.where(checkpoints.c.trashed_until.is_(None))
     if phase is not None:
         query = query.where(checkpoints.c.phase == phase)
     return connection.execute(query.order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())).all()
 
 
 def newest(connection: sa.Connection, run_id: str, phase: str) -> Row | None:
-    """Of those that a run may resume from."""
-    return next((row for row in of_run(connection, run_id, phase) if row.healthy), None)
+    """What a run would resume from. Where all are damaged: the newest of them, for its files may have been put back,
+    and its runner reads them again before it trusts them."""
+    rows = of_run(connection, run_id, phase)
+    good = next((row for row in rows if eligible(row)), None)
+    return good or next((row for row in rows if row.healthy), None)
+
+
+def eligible(row: Row) -> bool:
+    """A run may resume from it by itself."""
+    return bool(row.healthy and row.verified and row.trashed_until is None)
+
+
+def newest_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[tuple[str, str], Row]:
+    """By run and phase: what each would resume from."""
+    rank = sa.func.row_number().over(
+        partition_by=(checkpoints.c.run_id, checkpoints.c.phase),
+        order_by=(checkpoints.c.step.desc(), checkpoints.c.attempt.desc(), checkpoints.c.committed_at.desc()),
+    )
+    ranked = (
+        sa.select(checkpoints, rank.label("rank"))
+        .where(
+            checkpoints.c.run_id.in_(run_ids),
+            checkpoints.c.trashed_until.is_(None),
+            checkpoints.c.healthy,
+            checkpoints.c.verified,
+        )
+        .subquery()
+    )
+    rows = connection.execute(sa.select(ranked).where(ranked.c.rank == 1))
+    return {(row.run_id, row.phase): row for row in rows}
 
 
 def protected(connection: sa.Connection, run_id: str) -> list[str]:
@@ -41,20 +71,55 @@ def protected(connection: sa.Connection, run_id: str) -> list[str]:
         .where(phases.c.restore_from.is_not(None), runs.c.state.not_in(RUN_ENDED))
     )
     query = sa.select(checkpoints.c.id).where(
-        checkpoints.c.run_id == run_id, sa.or_(checkpoints.c.pinned, checkpoints.c.path.in_(used))
+        checkpoints.c.run_id == run_id,
+        checkpoints.c.trashed_until.is_(None),
+        sa.or_(checkpoints.c.pinned, checkpoints.c.path.in_(used)),
     )
     return sorted({*connection.scalars(query), *_last_good(connection, run_id)})
 
 
 def _last_good(connection: sa.Connection, run_id: str) -> set[str]:
-    """Only where newer ones are unhealthy: otherwise the newest is kept anyway."""
+    """Only where newer ones are unhealthy or damaged: otherwise the newest is kept anyway."""
     wrong, found = set[str](), dict[str, str]()
     for row in of_run(connection, run_id):
-        if not row.healthy and row.phase not in found:
-            wrong.add(row.phase)
-        elif row.healthy:
+        if eligible(row):
             found.setdefault(row.phase, row.id)
+        elif row.phase not in found:
+            wrong.add(row.phase)
     return {found[phase] for phase in wrong & found.keys()}
+
+
+def find(connection: sa.Connection, run_id: str, checkpoint_id: str) -> Row | None:
+    query = sa.select(checkpoints).where(checkpoints.c.run_id == run_id, checkpoints.c.id == checkpoint_id)
+    return connection.execute(query).one_or_none()
+
+
+def update(connection: sa.Connection, checkpoint_id: str, **values: Any) -> bool:
+    """False: it is not known any more."""
+    query = checkpoints.update().where(checkpoints.c.id == checkpoint_id).values(**values)
+    return connection.execute(query).rowcount == 1
+
+
+def judge(connection: sa.Connection, run_id: str, path: str, *, verified: bool, at: float) -> None:
+    """What somebody found who has read it back. One that was set aside for its values is not damaged."""
+    query = checkpoints.update().where(
+        checkpoints.c.run_id == run_id, checkpoints.c.path == path, checkpoints.c.healthy
+    )
+    connection.execute(query.values(verified=verified, verified_at=at))
+
+
+def trash(connection: sa.Connection, run_id: str, ids: Collection[str], until: float) -> None:
+    """They count no more. Who was removed before keeps the earlier time."""
+    query = checkpoints.update().where(
+        checkpoints.c.run_id == run_id, checkpoints.c.id.in_(ids), checkpoints.c.trashed_until.is_(None)
+    )
+    connection.execute(query.values(trashed_until=until, pinned=False))
+
+
+def over(connection: sa.Connection, now: float, limit: int = 500) -> Sequence[Row]:
+    """Those that can't be had back any more."""
+    query = sa.select(checkpoints).where(checkpoints.c.trashed_until <= now)
+    return connection.execute(query.order_by(checkpoints.c.trashed_until).limit(limit)).all()
 
 
 def remove(connection: sa.Connection, run_id: str, ids: Collection[str]) -> None:

@@ -106,6 +106,14 @@ def live_attempts(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(query).all()
 
 
+def of_pool(connection: sa.Connection, pool: str, limit: int = 500) -> Sequence[Row]:
+    """Those that run there, and the last ones that did."""
+    live = sa.select(attempts).where(attempts.c.state == AttemptState.STARTED, attempts.c.pool == pool)
+    ended = sa.select(attempts).where(attempts.c.pool == pool, attempts.c.ended_at.is_not(None))
+    newest = ended.order_by(attempts.c.ended_at.desc()).limit(limit)
+    return [*connection.execute(live), *connection.execute(newest)]
+
+
 def unforgotten(connection: sa.Connection, limit: int = 200) -> list[str]:
     """Ended attempts of which the engine may still keep something."""
     query = sa.select(attempts.c.id).where(

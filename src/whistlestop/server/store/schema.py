@@ -112,6 +112,9 @@ runs = sa.Table(
     sa.Column("ended_at", Seconds),
     sa.Column("key", sa.Text, unique=True),
     sa.Column("attempts", sa.Integer, nullable=False, default=0),  # the last attempt's number: the fence
+    # Where it keeps its checkpoints, for good: a directory or s3://bucket/prefix/RUN; null: in the data directory.
+    sa.Column("storage", sa.Text),
+    sa.Column("storage_options", sa.JSON),
     sa.Column("changed", Offset, nullable=False, default=0),  # seq of the last event: the clock of the run list
     sa.Index("ix_runs_state_priority_number", "state", "priority", "number"),
     sa.Index("ix_runs_changed", "changed"),
@@ -187,6 +190,7 @@ attempts = sa.Table(
     sa.Index("ix_attempts_token_hash", "token_hash"),
     sa.Index("ix_attempts_forgotten", "forgotten"),
     sa.Index("ix_attempts_reason_ended_at", "reason", "ended_at"),  # how long stops took, the newest ones
+    sa.Index("ix_attempts_pool_ended_at", "pool", "ended_at"),  # how a pool has treated its last ones
 )
 # Two live attempts of one phase never coexist: the database itself refuses the second.
 sa.Index(
@@ -321,14 +325,27 @@ checkpoints = sa.Table(
     sa.Column("pinned", sa.Boolean, nullable=False, default=False),
     sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("healthy", sa.Boolean, nullable=False, server_default=sa.true()),  # False: never resumed from
+    sa.Column("block_seconds", Seconds),  # how long the loop waited for it
+    sa.Column("upload_seconds", Seconds),  # from there until it was durable
+    sa.Column("written", Offset),  # bytes; those that an earlier one had are not written again
+    sa.Column("why", sa.Text, nullable=False, server_default=""),
+    sa.Column("trashed_until", Seconds),  # removed: it counts no more, but can be had back until then
+    sa.Column("verified_at", Seconds),  # when every byte was read back last
     sa.Index("ix_checkpoints_run_id_phase_step", "run_id", "phase", "step"),
+)
+sa.Index(
+    "ix_checkpoints_trashed_until",
+    checkpoints.c.trashed_until,
+    sqlite_where=checkpoints.c.trashed_until.is_not(None),
+    postgresql_where=checkpoints.c.trashed_until.is_not(None),
 )
 
 trash = sa.Table(
     "trash",  # directories of deleted things: written with the delete, removed afterwards, so that none is leaked
     metadata,
-    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("path", sa.Text, primary_key=True),  # or the address of a run's checkpoints: s3://bucket/prefix/RUN
     sa.Column("at", Seconds, nullable=False),
+    sa.Column("options", sa.JSON),  # how such an address is reached
 )
 
 deleted_attempts = sa.Table(
