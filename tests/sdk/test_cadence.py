@@ -91,6 +91,12 @@ def test_auto_takes_no_more_than_its_share_of_the_time() -> None:
     assert seconds(Costs(10.0, 1.0, 1 / 60)) == pytest.approx(10 / 0.035)
 
 
+def test_auto_saves_less_often_on_a_machine_that_has_lasted() -> None:
+    young, old = Costs(1.0, 5.0, 1 / 7200), Costs(1.0, 5.0, 1 / 7200, age=6 * 7200.0)
+    assert seconds(old) == pytest.approx(2 * seconds(young))
+    assert seconds(Costs(1.0, 5.0, 1 / 7200, age=-50.0)) == seconds(young), "a clock was set back"
+
+
 def test_auto_never_saves_without_a_pause_in_between() -> None:
     assert seconds(Costs(0.0, 0.0, 10.0)) == 10.0
 
@@ -126,6 +132,11 @@ def test_auto_saves_less_often_when_saving_is_dearer_or_machines_stay_longer(
             "s until a save is durable",
         ),
         (
+            Costs(1.0, 5.0, 1 / 7200, age=43200.0),
+            "every 4 min: a save costs 1 s, this pool takes machines back every 2 h and this one has lasted 12 h; "
+            "limited by the balance of the two",
+        ),
+        (
             Costs(10.0, 1.0, 1 / 120),
             "every 4.8 min: a save costs 10 s, this pool takes machines back every 2 min; limited by the 3.5% of the "
             "time that saving may take",
@@ -157,14 +168,14 @@ def test_times_are_said_as_people_say_them(value: float, text: str) -> None:
 
 def test_the_first_save_counts_only_until_there_is_another() -> None:
     measured = Measured()
-    assert measured.costs == Costs()
+    assert measured.costs() == Costs()
     measured.saved(10, 5.0)
-    assert measured.costs.save_seconds == 5.0
+    assert measured.costs().save_seconds == 5.0
     measured.saved(20, 1.0)
     measured.saved(20, 100.0)  # the same one, looked at again
-    assert measured.costs.save_seconds == 1.0
+    assert measured.costs().save_seconds == 1.0
     measured.saved(30, 2.0)
-    assert measured.costs.save_seconds == pytest.approx(1.3)
+    assert measured.costs().save_seconds == pytest.approx(1.3)
 
 
 def test_the_next_attempt_knows_what_saves_have_cost() -> None:
@@ -173,30 +184,30 @@ def test_the_next_attempt_knows_what_saves_have_cost() -> None:
         before.saved(step, cost)
         before.durable(step, 4.0)
     after.load(json.loads(json.dumps(before.state())))
-    assert after.costs == Costs(1.0, 4.0, 0.01)
+    assert after.costs() == Costs(1.0, 4.0, 0.01)
     after.saved(4, 9.0)  # cold again
-    assert after.costs.save_seconds == 1.0
+    assert after.costs().save_seconds == 1.0
     after.saved(5, 2.0)
-    assert after.costs.save_seconds == pytest.approx(1.3)
+    assert after.costs().save_seconds == pytest.approx(1.3)
 
 
 @pytest.mark.parametrize("state", [None, [], {}, {"save_seconds": "1"}, {"save_seconds": -1, "durable_seconds": True}])
 def test_what_is_no_record_of_costs_is_left_alone(state: object) -> None:
     measured = Measured()
     measured.load(state)
-    assert measured.costs == Costs()
+    assert measured.costs() == Costs()
 
 
 def test_the_time_to_durable_is_averaged_once_per_save() -> None:
     measured = Measured()
     measured.durable(0, 0.0)  # nothing is durable yet
-    assert measured.costs.durable_seconds == 0.0
+    assert measured.costs().durable_seconds == 0.0
     for _ in range(3):
         measured.durable(5, 10.0)
     measured.durable(6, 20.0)
-    assert measured.costs.durable_seconds == pytest.approx(13.0)
+    assert measured.costs().durable_seconds == pytest.approx(13.0)
     measured.durable(7, math.nan)
-    assert measured.costs.durable_seconds == pytest.approx(13.0)
+    assert measured.costs().durable_seconds == pytest.approx(13.0)
 
 
 def test_people_are_told_when_the_interval_changes_by_more_than_a_quarter() -> None:

@@ -12,6 +12,7 @@ from whistlestop.sdk.costs import MARGIN, Costs
 NEVER = math.inf
 PRIOR_SECONDS: Final = 2 * 3600.0  # between two preemptions, as long as nobody knows better
 SHARE: Final = 0.035  # of the time that saving by itself may take: what CheckFreq keeps to
+SHAPE: Final = 2.0  # between a pool of equal machines (large) and one where the old ones hardly ever go (below 1)
 AT_LEAST: Final = 10.0  # seconds between saves: each one is read back, told of and listed
 FIRST: Final = 30.0  # seconds until the trial save, which shows that saving works and what it costs
 
@@ -76,21 +77,37 @@ class AutoCadence:
         return NEVER
 
     def next_time(self, now: float, *, costs: Costs) -> float:
-        return now + self.interval(costs).seconds
+        return now + max(self._limits(costs))
 
     def interval(self, costs: Costs) -> Interval:
         if costs.save_seconds is None:
             return Interval(FIRST, f"the first time after {FIRST:g} s, to see what it costs")
-        cost, between = costs.save_seconds, 1 / costs.rate if costs.rate else PRIOR_SECONDS
-        seconds, limit = max(
-            (math.sqrt(2 * cost * between), "the balance of the two"),
-            (MARGIN * costs.durable_seconds, f"the {shown(costs.durable_seconds)} until a save is durable"),
-            (cost / SHARE, f"the {SHARE:.1%} of the time that saving may take"),
-            (AT_LEAST, f"the {AT_LEAST:g} s that have to lie between two saves"),
-        )
+        limits = self._limits(costs)
+        seconds = max(limits)
+        limit = (
+            "the balance of the two",
+            f"the {shown(costs.durable_seconds)} until a save is durable",
+            f"the {SHARE:.1%} of the time that saving may take",
+            f"the {AT_LEAST:g} s that have to lie between two saves",
+        )[limits.index(seconds)]
         takes = "this pool takes machines back" if costs.rate else "machines are assumed to be taken back"
-        why = f"a save costs {shown(cost)}, {takes} every {shown(between)}; limited by {limit}"
+        between = 1 / costs.rate if costs.rate else PRIOR_SECONDS
+        lasts = f" and this one has lasted {shown(costs.age)}" if costs.age > between / 2 else ""
+        why = f"a save costs {shown(costs.save_seconds)}, {takes} every {shown(between)}{lasts}; limited by {limit}"
         return Interval(seconds, f"every {shown(seconds)}: {why}")
+
+    def _limits(self, costs: Costs) -> tuple[float, ...]:
+        if costs.save_seconds is None:
+            return (FIRST,)
+        # Machines of a pool differ: if their own rates are spread around the pool's as a gamma distribution of this
+        # shape, one that has lasted for a while is likely to be one of those that last.
+        between = (1 / costs.rate if costs.rate else PRIOR_SECONDS) + max(0.0, costs.age) / SHAPE
+        return (
+            math.sqrt(2 * costs.save_seconds * between),
+            MARGIN * costs.durable_seconds,
+            costs.save_seconds / SHARE,
+            AT_LEAST,
+        )
 
 
 @dataclass(frozen=True)

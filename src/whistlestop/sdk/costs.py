@@ -15,6 +15,7 @@ class Costs:
     save_seconds: float | None = None  # what one save costs the loop; None: none was made yet
     durable_seconds: float = 0.0  # from handed over to safe in storage
     rate: float | None = None  # unnoticed preemptions per second of this pool; None: nobody knows
+    age: float = 0.0  # seconds that this machine has lasted, as far as this attempt can tell
 
 
 def must_begin_by(deadline: float, costs: Costs) -> float:
@@ -35,9 +36,8 @@ class Measured:
         self._durable_step = 0
         self._told = 0.0
 
-    @property
-    def costs(self) -> Costs:
-        return Costs(self._save, self._durable or 0.0, self._rate)
+    def costs(self, age: float = 0.0) -> Costs:
+        return Costs(self._save, self._durable or 0.0, self._rate, age)
 
     def saved(self, step: int, seconds: float) -> None:
         """The first save of a process has buffers to make: it counts only as long as there is no other."""

@@ -453,8 +453,9 @@ class Looping(Training):
         """The next save by the clock, by what saves have cost so far."""
         attachment, measured = self._attachment, self._measured
         measured.durable(attachment.orders[Word.DURABLE_STEP], attachment.orders.seconds(Word.DURABLE_SECONDS))
-        self._cadence_time = self._cadence.next_time(now, costs=measured.costs)
-        interval = self._cadence.interval(measured.costs)
+        costs = measured.costs(age=time.monotonic() - self._loop_began)
+        self._cadence_time = self._cadence.next_time(now, costs=costs)
+        interval = self._cadence.interval(costs)
         if attachment.leads and interval is not None and measured.is_news(interval.seconds):
             text = f"{self.name} saves {interval.why}"
             attachment.tell({"kind": "message", "level": "info", "text": text})
