@@ -33,6 +33,9 @@ soak: $(VENV)/.dev-ready
 	$(BIN)/python -m whistlestop.testing.kill_drill --rounds 300
 	WHISTLE_CONTAINMENT=walk $(BIN)/python -m whistlestop.testing.kill_drill --rounds 200
 	$(BIN)/python -m whistlestop.testing.restart_drill --rounds 100
+	$(BIN)/python -m whistlestop.testing.save_drill --rounds 1000
+	$(BIN)/python -m whistlestop.testing.save_drill --storage s3 --rounds 300
+	$(BIN)/python -m whistlestop.testing.pause_drill --rounds 100
 	$(BIN)/python -m whistlestop.testing.stop_drill --stops 500
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 50 --preemptions 50
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 20 --preemptions 20 --nodes 2

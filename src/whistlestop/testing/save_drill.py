@@ -14,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whistlestop.blobs.open import open_storage
 from whistlestop.blobs.storage import Storage
 from whistlestop.testing.programs.links import chained
+from whistlestop.testing.proxy import Fault, FaultProxy, Rule
+from whistlestop.testing.s3 import S3Server
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.testing.watchers import PROGRAMS, alive_with, runners_of
@@ -151,10 +153,35 @@ def main() -> None:
             server = stack.enter_context(ServerProcess(directory))
             drill = Drill(server, lambda run: local_storage(server, run), seed=chosen.seed)
         else:
-            from whistlestop.testing.save_drill_s3 import on_s3
-
-            drill = on_s3(stack, directory, chosen.seed)
+            drill = on_s3(stack, directory, stack.enter_context(S3Server()), seed=chosen.seed)
         print(drill.run(chosen.rounds))
+
+
+def on_s3(stack: ExitStack, directory: Path, store: S3Server, *, seed: int) -> Drill:
+    """Behind a proxy that answers 500 and 503, is slow, cuts uploads, loses answers and sends half of them, a few at a
+    time. We ourselves look at it without."""
+    proxy = stack.enter_context(FaultProxy(store.endpoint, seed=seed))
+    root = f"s3://{store.bucket()}/drill"
+    server = ServerProcess(directory, extra=("--checkpoints", root, "--checkpoints-endpoint", proxy.endpoint))
+    server.env = {**server.env, **store.env}
+    for name, value in store.env.items():  # for our own looks
+        stack.callback(os.environ.pop, name, None)
+        os.environ[name] = value
+    stack.enter_context(server)
+
+    def strike(rule: Rule) -> Callable[[], None]:
+        return lambda: proxy.add(replace(rule))
+
+    faults = {
+        "answers 500": strike(Rule(Fault.ANSWER, times=3, status=500)),
+        "answers 503": strike(Rule(Fault.ANSWER, times=5, share=0.5, status=503)),
+        "cut connections": strike(Rule(Fault.CUT, times=3)),
+        "cut uploads": strike(Rule(Fault.CUT_UPLOAD, times=2, method="PUT")),
+        "lost answers": strike(Rule(Fault.LOSE_ANSWER, times=2, method="PUT")),
+        "half answers": strike(Rule(Fault.HALF_ANSWER, times=2, method="GET")),
+        "slow answers": strike(Rule(Fault.SLOW, times=5, delay=0.3, rate=500_000)),
+    }
+    return Drill(server, lambda run: open_storage(f"{root}/{run}", store.options), seed=seed, faults=faults)
 
 
 def local_storage(server: ServerProcess, run: str) -> Storage:
