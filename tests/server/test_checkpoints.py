@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from whistlestop.blobs.storage import DAY
 from whistlestop.domain.errors import NoCheckpoint
-from whistlestop.server.services import checkpoint_views, ingest, launches, submit, views
+from whistlestop.server.services import checkpoint_views, launches, submit, views
 from whistlestop.server.services.storages import of_run
 from whistlestop.server.store import checkpoints, events, phases, runs
-from whistlestop.testing.checkpoints import write_checkpoint
+from whistlestop.testing.checkpoints import Attempt
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, world
 from whistlestop.wire.api import CheckpointView, ContinueBody, PhaseView, RunView
-from whistlestop.wire.frames import Data, Progress, RunnerEvent, pack_record
 
 BEST = """
 name: x
@@ -29,39 +27,6 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
     with world(tmp_path, url) as made:
         yield made
-
-
-class Attempt:
-    """One attempt, as its runner speaks for it; its checkpoints are real ones, in the storage of the run."""
-
-    def __init__(self, here: World, run: RunView) -> None:
-        self.here, self.run, self._offset = here, run, 0
-        here.settle()
-        self.row = here.attempt(run.id)
-        self.say("program_started")
-        here.settle()
-
-    def say(self, kind: str, **data: Any) -> None:
-        body = pack_record(RunnerEvent(self.here.now, kind, f"{kind}!", data))
-        ingest.store(self.here.context, self.row, [Data("runner", self._offset, body)])
-        self._offset += len(body)
-
-    def at(self, step: int) -> None:
-        said = Progress(at=self.here.now, stage="training", step=step, total=1000, loop_started_at=self.row.started_at)
-        self.here.context.hub.progress[self.row.id] = said
-
-    def saved(self, step: int, **more: Any) -> str:
-        with self.here.context.database.read() as connection:
-            storage = of_run(self.here.settings, runs.get(connection, self.run.id))
-        made = write_checkpoint(storage, "main", step, self.row.number, self.row.id, {"parts/x.pickle": b"x" * step})
-        said = {"path": storage.where(made), "bytes": made.bytes, "attempt": self.row.number, "at": self.here.now}
-        self.say("checkpoint", id=made.id, step=step, **{"verified": True, **said, **more})
-        return made.id
-
-    def ended(self, reason: str) -> None:
-        self.say("ended", reason=reason, last_step=0)
-        self.here.context.hub.over(self.row.id)
-        self.here.settle()
 
 
 def listed(here: World, run: RunView, *, trashed: bool = False) -> list[CheckpointView]:

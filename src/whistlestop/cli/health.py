@@ -5,9 +5,12 @@ import platform
 import shutil
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from whistlestop.cli.options import connect
+
+if TYPE_CHECKING:
+    from whistlestop.client import Client
 
 _TIGHT_BYTES = 1 << 30
 _FRAMEWORKS = (
@@ -26,24 +29,36 @@ def look() -> list[Check]:
 
     return [
         Check("whistle", True, f"{__version__}, Python {platform.python_version()} on {platform.system()}"),
-        _server(__version__),
+        *_server(__version__),
         *_disk(),
         _containment(),
         _frameworks(),
     ]
 
 
-def _server(version: str) -> Check:
+def _server(version: str) -> list[Check]:
     from whistlestop.domain.errors import WhistleError
 
     with connect() as client:
         try:
             who = client.whoami()
         except WhistleError as error:
-            return Check("server", None, error.text)
+            return [Check("server", None, error.text)]
         same = who.version == version
         hint = "" if same else f"; this command is {version}: install the same version"
-        return Check("server", same, f"{who.version} at {client.url}, as {who.name} ({who.role}){hint}")
+        server = Check("server", same, f"{who.version} at {client.url}, as {who.name} ({who.role}){hint}")
+        return [server, _storage(client)]
+
+
+def _storage(client: "Client") -> Check:
+    """Where the server keeps checkpoints: it writes something small there, reads it and removes it."""
+    from whistlestop.domain.errors import WhistleError
+
+    try:
+        found = client.probe_storage()
+    except WhistleError as error:
+        return Check("checkpoints", None, f"not looked at: {error.text}")
+    return Check("checkpoints", found.fit, found.text)
 
 
 def _disk() -> list[Check]:

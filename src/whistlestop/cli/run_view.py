@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whistlestop.cli import words
+from whistlestop.cli.checkpoints_view import risk_lines
 from whistlestop.cli.failures import printable
 from whistlestop.cli.output import table
 from whistlestop.cli.runs_table import ordinal
@@ -19,7 +20,8 @@ Summaries = Mapping[str, Mapping[str, Any]]  # by phase: what the program put in
 
 
 def run_view(run: RunView, summaries: Summaries | None = None) -> RenderableType:
-    tables = (*summary_lines(summaries or {}), *steering(run.phases), *_attempts(run.phases))
+    risks = [Text(printable(line)) for line in risk_lines(run)]
+    tables = (*risks, *summary_lines(summaries or {}), *steering(run.phases), *_attempts(run.phases))
     return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *tables)
 
 

@@ -32,6 +32,17 @@ def up(
         list[str] | None, typer.Option(help="a further name under which people reach this server")
     ] = None,
     log_limit: Annotated[int, typer.Option(min=1, help="MiB of log kept per attempt; the rest is counted")] = 256,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="where new runs keep checkpoints: a directory, s3://, gs:// or az:// (default: in the data directory)",
+        ),
+    ] = None,
+    checkpoints_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="of a server that speaks S3, if it is not Amazon's")
+    ] = None,
+    checkpoints_region: Annotated[str | None, typer.Option(metavar="REGION", help="of the bucket")] = None,
     run: Annotated[Path | None, typer.Option(help="submit this spec once the server is up, and follow it")] = None,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value when the server is up")] = False,
 ) -> None:
@@ -39,8 +50,11 @@ def up(
     from whistlestop.client.discovery import data_dir
     from whistlestop.domain.errors import Refused
     from whistlestop.server.app import Server
+    from whistlestop.server.services import storages
     from whistlestop.server.services.settings import Settings
 
+    storage = storages.address(checkpoints) if checkpoints is not None else None
+    options = storages.options(storage, checkpoints_endpoint, checkpoints_region)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for noisy in ("alembic", "uvicorn", "httpx2", "httpcore2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -53,6 +67,8 @@ def up(
         db=db,
         allowed_hosts=tuple(allow_host or ()),
         log_limit=log_limit * 2**20,
+        storage=storage,
+        storage_options=options,
     )
     server = Server(settings)
     try:

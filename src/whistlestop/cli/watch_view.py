@@ -57,6 +57,7 @@ class Watched:
 
     def view(self) -> RenderableType:
         parts: list[RenderableType] = [headline(self.run), Text(self._footer(), style="dim"), Text(), self._phases()]
+        parts += [Text(line, style="dim") for line in self._risks()]
         if self._metrics:
             parts += [Text(), self._metrics_table()]
         if self._lines:
@@ -68,13 +69,19 @@ class Watched:
     def _progress(self, message: Message) -> None:
         progress = ProgressView.model_validate(message.data["progress"], extra="ignore")
         phases = [
-            phase.model_copy(update={"progress": progress}) if phase.name == message.data["phase"] else phase
+            self._later(phase, progress if phase.name == message.data["phase"] else phase.progress)
             for phase in self.run.phases
         ]
         changes = {"phases": phases, "eta_s": message.data.get("eta_s")}
         # Elapsed time goes on from when it was told, so a new progress must not take it back.
         self.run = self.run.model_copy(update={**changes, "elapsed_s": self._elapsed()})
         self._seen_at = self._clock()
+
+    def _later(self, phase: PhaseView, progress: ProgressView) -> PhaseView:
+        risk = phase.at_risk
+        if risk is not None:
+            risk = words.risk_later(risk, progress.step, self._clock() - self._seen_at)
+        return phase.model_copy(update={"progress": progress, "at_risk": risk})
 
     def _add_points(self, series: Sequence[SeriesView]) -> None:
         for item in series:
@@ -89,6 +96,15 @@ class Watched:
         left = f", {words.length(self.run.eta_s)} left" if self.run.eta_s is not None else ""
         line = f"{words.length(self._elapsed())}{left} · credits: {credits_line(self.run)}"
         return line + (f" · waits for {printable(self.run.queue.waits_for)}" if self.run.queue else "")
+
+    def _risks(self) -> list[str]:
+        later = self._clock() - self._seen_at
+        found = [
+            words.risk_later(phase.at_risk, phase.progress.step, later)
+            for phase in self.run.phases
+            if phase.at_risk is not None and phase.progress.step
+        ]
+        return [words.at_risk(risk) for risk in found]
 
     def _phases(self) -> Table:
         made = Table.grid(padding=(0, 2, 0, 0))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whistlestop.wire.api import ProgressView, RunView
+    from whistlestop.wire.api import AtRiskView, ProgressView, RunView
 
 # A symbol as well as a colour: not everybody sees the colours, and a pipe carries none.
 SYMBOLS = {
@@ -125,6 +125,23 @@ def steps(progress: "ProgressView") -> str:
         return ""
     total = f"/{progress.total:,}" if progress.total is not None else ""
     return f"step {progress.step:,}{total}" + (f", epoch {progress.epoch}" if progress.epoch else "")
+
+
+def at_risk(risk: "AtRiskView") -> str:
+    """At risk now: 212 steps, 3m10s, 0.40 credits (since the checkpoint at step 500)"""
+    since = f"since the checkpoint at step {risk.step:,}" if risk.step is not None else "there is no checkpoint yet"
+    steps = f"{risk.steps:,} step{'s' if risk.steps != 1 else ''}"
+    return f"At risk now: {steps}, {length(risk.seconds)}, {amount(risk.credits)} credits ({since})"
+
+
+def risk_later(risk: "AtRiskView", step: int, seconds: float) -> "AtRiskView":
+    """As it stands so many seconds after it was told, at that step."""
+    more = {
+        "steps": max(0, step - risk.from_step),
+        "seconds": risk.seconds + seconds,
+        "credits": risk.credits + seconds * risk.per_hour / 3600.0,
+    }
+    return risk.model_copy(update=more)
 
 
 def name(run: "RunView") -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -16,6 +17,7 @@ from whistlestop.wire import api
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
     from whistlestop.wire.charts import Charts, SeriesList
+    from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, StorageView, Verified
     from whistlestop.wire.pages import Consequences
     from whistlestop.wire.timeline import TimelineView
 
@@ -298,8 +300,50 @@ class Client:
 
         return self._get(Consequences, f"/runs/{quoted(run)}/consequences", {"verb": verb, "phase": phase})
 
-    def checkpoints(self, run: str) -> list[api.CheckpointView]:
-        return self._list(api.CheckpointView, f"/runs/{quoted(run)}/checkpoints")
+    def checkpoints(self, run: str, *, trashed: bool = False) -> list[api.CheckpointView]:
+        """Newest first. `trashed`: with those that were removed and can be had back."""
+        return self._list(api.CheckpointView, f"/runs/{quoted(run)}/checkpoints", {"trashed": trashed or None})
+
+    def checkpoint(self, run: str, checkpoint: str) -> "CheckpointDetail":
+        """With its files, their sizes and hashes."""
+        from whistlestop.wire.checkpoints import CheckpointDetail
+
+        return self._get(CheckpointDetail, self._checkpoint(run, checkpoint))
+
+    def checkpoint_file(self, run: str, checkpoint: str, name: str) -> Iterator[bytes]:
+        """Its bytes as they come; nobody has compared them yet: see client.checkpoints.download."""
+        return self._transport.pieces(f"{self._checkpoint(run, checkpoint)}/files/{quote(name)}")
+
+    def verify_checkpoint(
+        self, run: str, checkpoint: str, *, told: Callable[["Verified"], None] = lambda said: None
+    ) -> "Verified":
+        """The server reads everything back. `told` is called while it lasts."""
+        from whistlestop.wire.checkpoints import Verified
+
+        path = f"{self._checkpoint(run, checkpoint)}/verify"
+        said = self._send(Verified, "POST", path, None)
+        while said.reading:
+            told(said)
+            said = self._get(Verified, path)
+        return said
+
+    def pin_checkpoint(self, run: str, checkpoint: str, *, pinned: bool = True) -> "CheckpointDone":
+        """A pinned one is removed by nobody but a person."""
+        return self._checkpoint_done("POST", f"{self._checkpoint(run, checkpoint)}/{'pin' if pinned else 'unpin'}")
+
+    def remove_checkpoint(self, run: str, checkpoint: str, *, force: bool = False) -> "CheckpointDone":
+        """It can be had back for a day. `force`: also the newest, the best and a pinned one; never one in use."""
+        return self._checkpoint_done("DELETE", self._checkpoint(run, checkpoint) + ("?force=true" if force else ""))
+
+    def restore_checkpoint(self, run: str, checkpoint: str) -> "CheckpointDone":
+        """Bring one back that was removed; it is pinned then."""
+        return self._checkpoint_done("POST", f"{self._checkpoint(run, checkpoint)}/restore")
+
+    def probe_storage(self) -> "StorageView":
+        """Where new runs keep their checkpoints: written, read and removed again."""
+        from whistlestop.wire.checkpoints import StorageView
+
+        return self._send(StorageView, "POST", "/storage/probe", None)
 
     def stream(
         self,
@@ -412,6 +456,14 @@ class Client:
         self._transport.request("DELETE", f"/secrets/{quoted(name)}")
 
     # --- how -----------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, run: str, checkpoint: str) -> str:
+        return f"/runs/{quoted(run)}/checkpoints/{quoted(checkpoint)}"
+
+    def _checkpoint_done(self, method: str, path: str) -> "CheckpointDone":
+        from whistlestop.wire.checkpoints import CheckpointDone
+
+        return self._send(CheckpointDone, method, path, None)
 
     def _verb(self, run: str, verb: str, body: BaseModel) -> api.Done:
         return self._post(api.Done, f"/runs/{quoted(run)}/{verb}", body)

@@ -105,6 +105,17 @@ class Transport:
             raise error_of(response, self.place)
         return response
 
+    def pieces(self, path: str, *, timeout: float = 120.0) -> Iterator[bytes]:
+        """The bytes of an answer as they come."""
+        with (
+            reaching(self.place),
+            self.http.stream("GET", PREFIX + path, timeout=httpx2.Timeout(timeout, connect=10.0)) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise error_of(response, self.place)
+            yield from response.iter_raw()
+
 
 def clean(query: Query | None) -> dict[str, Any]:
     return {key: value for key, value in (query or {}).items() if value not in (None, "", [], ())}

@@ -21,6 +21,7 @@ WhistleError
 ├── IllegalTransition     illegal_transition   500   a bug of ours
 ├── Busy                  busy                 503   ask again in a moment
 ├── EngineUnreachable     engine_unreachable   503
+├── StorageUnreachable    storage_unreachable  503   where checkpoints are kept did not answer, or refused
 ├── DiskFull              disk_full            507
 └── ServerUnreachable     server_unreachable   503   the client could not reach the server
 """
@@ -170,6 +171,12 @@ class EngineUnreachable(WhistleError):
     """The engine does not answer; it may later."""
 
     code, http = "engine_unreachable", 503
+
+
+class StorageUnreachable(WhistleError):
+    """The storage of checkpoints did not answer, or refused."""
+
+    code, http = "storage_unreachable", 503
 
 
 class DiskFull(WhistleError):

@@ -28,11 +28,12 @@ from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
-from whistlestop.server.services import accounts, sessions
+from whistlestop.server.services import accounts, sessions, storages
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.settings import Settings, default_slots
 from whistlestop.server.services.vault import Vault, read_or_create
+from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import admin as admin_store
 from whistlestop.server.store.database import Database
 from whistlestop.server.web import pages as web_pages
@@ -72,6 +73,7 @@ class Server:
                 vault=Vault.open(data / "secret.key"),
                 clock=clock.now,
             )
+            storages.check(self.context)
             self.token = accounts.first_token(self.context)
             self.slots = _prepare(self.context)
             engine: Engine = LocalEngine(self.settings.attempts)
@@ -144,6 +146,7 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
     app.state.doorkeeper = accounts.Doorkeeper(context)
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
+    app.state.verifying = Verifying(context)
     problems.install(app)
     for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts):
         app.include_router(module.router, prefix=API)

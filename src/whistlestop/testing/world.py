@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.domain.ids import new_id
@@ -57,9 +58,10 @@ class Engine:
 
 
 class World:
-    def __init__(self, directory: Path, url: str | None = None) -> None:
+    def __init__(self, directory: Path, url: str | None = None, **settings: Any) -> None:
         self.now = 1_000_000.0
-        self.settings = Settings(data=directory, db=url)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.settings = Settings(data=directory, db=url, **settings)
         database = Database(self.settings.database_url)
         database.migrate()
         vault = Vault.open(directory / "key")
@@ -102,8 +104,8 @@ def ended(reason: str = "finished", **data: object) -> bytes:
 
 
 @contextlib.contextmanager
-def world(directory: Path, url: str | None = None) -> Iterator[World]:
-    made = World(directory, url)
+def world(directory: Path, url: str | None = None, **settings: Any) -> Iterator[World]:
+    made = World(directory, url, **settings)
     try:
         yield made
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from whistlestop.cli import words
-from whistlestop.wire.api import EventView, LogLineView, ProgressView, RunView
+from whistlestop.wire.api import AtRiskView, EventView, LogLineView, PhaseView, ProgressView, RunView
 from whistlestop.wire.timeline import PhaseTimelineView, TimelineView
 
 
@@ -55,10 +55,14 @@ class Known:
 
     def take_progress(self, said: Progressed) -> None:
         phases = [
-            phase.model_copy(update={"progress": said.progress, "epoch": said.progress.epoch, "elapsed_s": elapsed})
+            phase.model_copy(
+                update={"progress": said.progress, "epoch": said.progress.epoch, "elapsed_s": elapsed, "at_risk": risk}
+            )
             if phase.name == said.phase
-            else phase.model_copy(update={"elapsed_s": elapsed})
-            for phase, elapsed in [(phase, self.phase_elapsed(phase.name)) for phase in self.run.phases]
+            else phase.model_copy(update={"elapsed_s": elapsed, "at_risk": risk})
+            for phase, elapsed, risk in [
+                (phase, self.phase_elapsed(phase.name), self.at_risk(phase)) for phase in self.run.phases
+            ]
         ]
         # Elapsed time goes on from when it was told, so a new progress must not take it back.
         changes = {"phases": phases, "eta_s": said.eta_s, "elapsed_s": self.elapsed()}
@@ -86,6 +90,11 @@ class Known:
         phase = next(phase for phase in self.run.phases if phase.name == name)
         alive = any(attempt.status == "started" for attempt in phase.attempts)
         return phase.elapsed_s + (self._since_told() if alive else 0.0)
+
+    def at_risk(self, phase: PhaseView) -> AtRiskView | None:
+        if phase.at_risk is None:
+            return None
+        return words.risk_later(phase.at_risk, phase.progress.step, self._since_told())
 
     def time_left(self) -> float | None:
         return None if self.run.eta_s is None else max(0.0, self.run.eta_s - self._since_told())

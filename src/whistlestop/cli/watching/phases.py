@@ -97,6 +97,8 @@ class PhasePane(Pane):
             lines += self._monitors(phase, width)
         elif phase.progress.step:
             lines.append(Text(f"    step {phase.progress.step:,}"))
+        if (risk := self.known.at_risk(phase)) is not None and phase.progress.step:
+            lines.append(Text(f"    {words.at_risk(risk)}", style=self.palette.faint))
         if phase.ladder:
             lines.append(self._ladder(phase.ladder))
         return lines

@@ -16,6 +16,8 @@ from whistlestop.server.services.answers import Answers
 
 SEARCHES = 4  # logs, events, points and checks at once
 FILES = 2  # pieces of them at once
+STORED = 6  # things asked of the storage of checkpoints at once
+WAITED = 32  # who wait for something that threads of its own do
 LEFT = 499  # nobody sees it but the log
 AGAIN = 2  # seconds after which one who found the server busy may ask again
 
@@ -29,6 +31,8 @@ class Readings:
         self.charts = Answers()
         self.others = Answers(SEARCHES)
         self.files = anyio.CapacityLimiter(FILES)
+        self.stored = anyio.CapacityLimiter(STORED)
+        self.waited = anyio.CapacityLimiter(WAITED)
 
 
 class Asked:
@@ -47,6 +51,14 @@ class Asked:
     async def piece(self, make: Callable[[], T]) -> T:
         """Of a file. Who has begun one waits for his turn: he could not be told to come back."""
         return await to_thread.run_sync(make, limiter=self._readings.files)
+
+    async def stored(self, make: Callable[[], T]) -> T:
+        """From the storage of checkpoints, which may be far away."""
+        return await to_thread.run_sync(make, limiter=self._readings.stored)
+
+    async def waited(self, make: Callable[[], T]) -> T:
+        """Which does nothing but wait, for a while."""
+        return await to_thread.run_sync(make, limiter=self._readings.waited)
 
     async def _response(self, answer: Awaitable[bytes]) -> Response:
         told = asyncio.ensure_future(answer)

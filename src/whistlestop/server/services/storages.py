@@ -1,5 +1,6 @@
 """Where checkpoints are kept: what a person may give as an address, a run's own place there, and whether it works."""
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -13,10 +14,13 @@ import sqlalchemy as sa
 from whistlestop.blobs.manifest import Checkpoint, Damaged
 from whistlestop.blobs.open import is_remote, open_storage
 from whistlestop.blobs.storage import Storage
-from whistlestop.domain.errors import BadRequest, WhistleError
+from whistlestop.domain.errors import BadRequest, Refused, WhistleError
 from whistlestop.domain.ids import new_id
+from whistlestop.server.services.context import Context
 from whistlestop.server.services.settings import Settings
+from whistlestop.server.store import runs
 
+log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 SCHEMES = {"s3": "s3://BUCKET/PREFIX", "gs": "gs://BUCKET/PREFIX", "az": "az://CONTAINER/PREFIX"}
 PATIENCE = 30.0  # seconds for a probe: somebody waits for it
@@ -59,6 +63,30 @@ def options(where: str | None, endpoint: str | None, region: str | None) -> dict
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise BadRequest(f"{endpoint} is not the address of a server", hint="write http://HOST:PORT or https://HOST")
     return given
+
+
+def of_server(settings: Settings) -> tuple[str, Mapping[str, str]]:
+    """Where new runs keep theirs."""
+    return settings.storage or str(settings.data / "runs"), settings.storage_options
+
+
+def check(context: Context) -> None:
+    """At start. A place that never worked is refused; one that did may be away for a while: its runs wait for it."""
+    where, given = context.settings.storage, context.settings.storage_options
+    if where is None:
+        return
+    found = probe(where, given)
+    if found.fit:
+        log.info("checkpoints are kept at %s", found.text)
+        return
+    with context.database.read() as connection:
+        known = runs.stored_below(connection, where)
+    if not known:
+        raise Refused(
+            f"checkpoints can't be kept there: {found.text}",
+            hint="look at --checkpoints, --checkpoints-endpoint and --checkpoints-region, and at the keys it finds",
+        )
+    log.warning("checkpoints can't be kept now: %s", found.text)
 
 
 def for_new_run(settings: Settings, run_id: str) -> dict[str, Any]:

@@ -271,6 +271,13 @@ def uses_bundle(connection: sa.Connection, bundle: str) -> bool:
     return connection.scalar(sa.select(runs.c.id).where(runs.c.bundle == bundle).limit(1)) is not None
 
 
+def stored_below(connection: sa.Connection, where: str) -> bool:
+    """Some run keeps its checkpoints there."""
+    start = f"{where}/"
+    query = sa.select(runs.c.id).where(sa.func.substr(runs.c.storage, 1, len(start)) == start)
+    return connection.scalar(query.limit(1)) is not None
+
+
 def children_using(connection: sa.Connection, paths: Collection[str]) -> int:
     """Active runs that continue from one of these checkpoint directories."""
     if not paths:

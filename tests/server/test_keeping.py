@@ -1,0 +1,235 @@
+"""Single checkpoints: looked into, read back, pinned, removed, brought back; and where they are kept."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from whistlestop.blobs.storage import DAY
+from whistlestop.domain.errors import BadRequest, NoCheckpoint, NotFound, Refused, StorageUnreachable
+from whistlestop.engines.base import JobState
+from whistlestop.server.services import keeping, launches, storages, submit, verbs
+from whistlestop.server.services.verifying import Verifying
+from whistlestop.server.store import checkpoints, runs
+from whistlestop.testing.checkpoints import Attempt
+from whistlestop.testing.wait import until
+from whistlestop.testing.world import ME, World, world
+from whistlestop.wire.api import ContinueBody, RunView
+
+BEST = "name: x\ncommand: 'true'\ncheckpoint: {keep: {last: 9, best: 1, by: loss}}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def run(here: World) -> RunView:
+    return here.submit(BEST)
+
+
+@pytest.fixture
+def attempt(here: World, run: RunView) -> Attempt:
+    return Attempt(here, run)
+
+
+def protected(here: World, run: RunView) -> list[str]:
+    with here.context.database.read() as connection:
+        return checkpoints.protected(connection, run.id)
+
+
+def test_a_checkpoint_is_shown_with_the_files_and_the_words_of_its_manifest(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5, {"parts/model/000000": b"abc", "parts/model/index": b"", "files/é/x": b"d"})
+    found = keeping.detail(here.context, run.id, saved)
+    assert [(file.name, file.size) for file in found.files] == [
+        ("files/é/x", 1), ("parts/model/000000", 3), ("parts/model/index", 0),
+    ]  # fmt: skip
+    assert all(len(file.sha256) == 64 for file in found.files)
+    assert (found.step, found.newest) == (5, True)
+    with pytest.raises(NotFound):
+        keeping.detail(here.context, run.id, "c-none")
+
+
+def test_a_pinned_one_is_protected_and_pinning_twice_changes_nothing(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    done = keeping.pin(here.context, run.id, saved, ME, pinned=True)
+    assert (done.changed, done.checkpoint.pinned) == (True, True)
+    assert protected(here, run) == [saved]
+    assert not keeping.pin(here.context, run.id, saved, ME, pinned=True).changed
+    assert keeping.pin(here.context, run.id, saved, ME, pinned=False).changed
+    assert protected(here, run) == []
+
+
+def test_one_that_matters_is_not_removed_unless_somebody_insists(here: World, run: RunView, attempt: Attempt) -> None:
+    best, pinned, newest = (attempt.saved(step, metrics={"loss": loss}) for step, loss in ((1, 0.1), (2, 1), (3, 1)))
+    keeping.pin(here.context, run.id, pinned, ME, pinned=True)
+    for saved, word in ((best, "best"), (pinned, "pinned"), (newest, "newest")):
+        with pytest.raises(Refused, match=word):
+            keeping.remove(here.context, run.id, saved, ME, force=False)
+        assert keeping.remove(here.context, run.id, saved, ME, force=True).changed
+    assert attempt.storage.list("main") == []
+
+
+def test_one_in_use_is_not_removed_however_much_somebody_insists(here: World, run: RunView, attempt: Attempt) -> None:
+    used = attempt.saved(5)
+    attempt.saved(6)
+    submit.continue_run(here.context, run.id, ContinueBody(step=5), ME)
+    with pytest.raises(Refused, match="in use"):
+        keeping.remove(here.context, run.id, used, ME, force=True)
+    assert len(attempt.storage.list("main")) == 2
+
+
+def test_a_removed_one_is_brought_back_within_its_day_and_pinned(here: World, run: RunView, attempt: Attempt) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    done = keeping.remove(here.context, run.id, saved, ME, force=False)
+    assert f"whistle checkpoints {run.number} restore --step 5" in done.text
+    assert done.checkpoint.trashed_until is not None
+    assert not keeping.remove(here.context, run.id, saved, ME, force=False).changed
+    assert [each.step for each in attempt.storage.list("main")] == [6]
+    with pytest.raises(Refused):
+        keeping.pin(here.context, run.id, saved, ME, pinned=True)
+    here.now += DAY - 1
+    back = keeping.restore(here.context, run.id, saved, ME)
+    assert (back.changed, back.checkpoint.pinned, back.checkpoint.trashed_until) == (True, True, None)
+    assert [each.step for each in attempt.storage.list("main")] == [6, 5]
+    assert not keeping.restore(here.context, run.id, saved, ME).changed
+    keeping.remove(here.context, run.id, saved, ME, force=True)
+    here.now += DAY + 1
+    with pytest.raises(NoCheckpoint):
+        keeping.restore(here.context, run.id, saved, ME)
+
+
+def test_a_removal_that_was_cut_short_is_mended_by_bringing_it_back(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    with here.context.database.write() as connection:  # the row says so, and then the server died
+        checkpoints.trash(connection, run.id, [saved], here.now + DAY)
+    assert keeping.restore(here.context, run.id, saved, ME).changed
+    assert [each.step for each in attempt.storage.list("main")] == [6, 5]
+
+
+def test_reading_back_says_so_with_figures_and_marks_what_is_damaged(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5, {"parts/a": b"1" * 1000, "parts/b": b"2"})
+    verifying = Verifying(here.context)
+    here.now += 50
+    said = verifying.begin(run.id, saved, ME)
+    assert (said.reading, said.intact, said.files, said.bytes) == (False, True, 2, 1001)
+    assert "2 files" in said.text
+    assert said.checkpoint.verified_at != said.checkpoint.committed_at
+    path = attempt.storage.list("main")[0].path / "parts/a"
+    path.chmod(0o600)
+    path.write_bytes(b"3" * 1000)
+    said = verifying.begin(run.id, saved, ME)
+    assert (said.intact, said.checkpoint.verified) == (False, False)
+    assert "parts/a" in said.text
+    assert verifying.ask(run.id, saved).intact is False
+    path.write_bytes(b"1" * 1000)
+    said = verifying.begin(run.id, saved, ME)
+    assert (said.intact, said.checkpoint.verified) == (True, True)
+
+
+def test_one_whose_files_are_gone_is_damaged_and_not_an_error_of_the_server(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    path = attempt.storage.list("main")[0].path
+    os.rename(path, path.parent.parent / "elsewhere")
+    assert Verifying(here.context).begin(run.id, saved, ME).intact is False
+    with pytest.raises(NoCheckpoint):
+        keeping.detail(here.context, run.id, saved)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("s3://bucket/some/prefix/", "s3://bucket/some/prefix"),
+        ("gs://bucket", "gs://bucket"),
+        ("az://container/x", "az://container/x"),
+        ("file:///data/c%20k", "/data/c k"),
+        ("/data/checkpoints/", "/data/checkpoints"),
+    ],
+)
+def test_an_address_is_a_directory_or_a_bucket(given: str, kept: str) -> None:
+    assert storages.address(given) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ("s3://", "bucket"), ("ftp://host/x", "ftp"), ("s3://key:secret@bucket/x", "key"), ("file://host/x", "machine"),
+        ("", "where"), ("s3://bucket/x?y=1", "prefix"),
+    ],
+)  # fmt: skip
+def test_a_wrong_address_is_refused_in_words(given: str, word: str) -> None:
+    with pytest.raises(BadRequest, match=word):
+        storages.address(given)
+
+
+def test_an_endpoint_without_a_bucket_is_refused() -> None:
+    with pytest.raises(BadRequest, match="directory"):
+        storages.options("/data", "http://localhost:1", None)
+    with pytest.raises(BadRequest, match="not the address"):
+        storages.options("s3://bucket", "localhost:1", None)
+    assert storages.options("s3://bucket", None, "eu-west-1") == {"region": "eu-west-1"}
+
+
+def test_a_place_that_works_is_probed_without_a_trace_and_one_that_does_not_says_why(tmp_path: Path) -> None:
+    assert storages.probe(str(tmp_path), {}).fit
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    found = storages.probe(str(tmp_path / "file"), {})
+    assert not found.fit
+    assert str(tmp_path / "file") in found.text
+
+
+def test_a_run_keeps_its_place_for_good_and_a_deleted_one_leaves_nothing_there(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    with world(tmp_path / "data", storage=str(shared)) as here:
+        run = here.submit()
+        attempt = Attempt(here, run)
+        attempt.saved(5)
+        assert (shared / run.id / "main").is_dir()
+        launch, _ = launches.build(here.context, attempt.row.id, "token", "http://127.0.0.1:1")
+        assert (launch.checkpoints, launch.storage) == (str(shared / run.id), None)
+        attempt.ended("finished")
+        here.engine.says[attempt.row.id] = JobState.ENDED
+    with world(tmp_path / "data") as later:  # as before: the next run's place is another one
+        assert later.attempt(run.id).state == "completed"
+        verbs.delete(later.context, run.id, ME)
+        later.settle()
+        until(lambda: not (shared / run.id).exists(), what="its checkpoints to be removed")
+
+
+def test_a_bucket_goes_to_the_runner_with_how_to_reach_it(tmp_path: Path) -> None:
+    options = {"endpoint": "http://127.0.0.1:1"}
+    with world(tmp_path, storage="s3://bucket/prefix", storage_options=options) as here:
+        run = here.submit()
+        here.settle()
+        launch, _ = launches.build(here.context, here.attempt(run.id).id, "token", "http://127.0.0.1:1")
+    assert (launch.storage, launch.storage_options) == (f"s3://bucket/prefix/{run.id}", options)
+    assert launch.checkpoints == str(here.settings.checkpoints(run.id))
+
+
+def test_what_a_storage_refuses_changes_nothing(here: World, run: RunView, attempt: Attempt) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    with here.context.database.write() as connection:  # where nobody listens
+        where = {"storage": f"s3://bucket/{run.id}", "storage_options": {"endpoint": "http://127.0.0.1:9"}}
+        runs.update(connection, run.id, **where)
+    with pytest.raises(StorageUnreachable):
+        keeping.remove(here.context, run.id, saved, ME, force=False)
+    with here.context.database.read() as connection:
+        assert [row.step for row in checkpoints.of_run(connection, run.id)] == [6, 5]
