@@ -3,7 +3,9 @@
     WHISTLE_TRACES=DIRECTORY python bench/cadence.py [--quick] [--draws 3] [--out FILE]
 
 Nothing is timed: the rule itself is replayed (testing/cadence_replay.py) on recordings, which are not part of this
-project, and on lives without a memory that are drawn here. Costs of a save: δ seconds of the loop, durable W later.
+project, and on lives without a memory that are drawn here. How long a recorded life really was is drawn from between
+two probes; beside it, for comparison, lives in whole probes, whose gap a fixed interval may divide. A save costs δ
+seconds of the loop and is durable W later.
 """
 
 import os
@@ -40,6 +42,10 @@ def measure(draws: int) -> Result:
             result.add(f"{name}: best fixed, {row.best_interval:.0f} s", row.best * 100, "%")
             result.add(f"{name}: auto, times the best fixed", row.ratio, "x", aim=TIMES_BEST)
             result.add(f"{name}: auto, times the best of each pool", row.auto / row.best_each, "x")
+            if family not in DRAWN:
+                recorded = compare(family, pools, save, durable, draws=0)
+                best = f"best fixed, {recorded.best_interval:.0f} s"
+                result.add(f"{name}: auto, times the {best}, lives in whole probes", recorded.ratio, "x")
     return result
 
 

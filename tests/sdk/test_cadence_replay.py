@@ -62,6 +62,14 @@ def test_auto_is_better_than_any_fixed_interval_where_some_pools_are_calm_and_ot
     assert compare("unequal", pools, 1.0, 5.0, draws=1).ratio < 1.0
 
 
+def test_taken_as_recorded_a_fixed_interval_that_divides_the_gap_looks_better_than_it_can_be() -> None:
+    chance = random.Random(4)
+    pools = [Pool("probed", 600.0, [Spell(600.0 * chance.randint(1, 6)) for _ in range(300)])]
+    recorded, drawn = (compare("probed", pools, 1.0, 5.0, draws=draws) for draws in (0, 3))
+    assert recorded.best < 0.5 * drawn.best
+    assert recorded.ratio > drawn.ratio
+
+
 # Reading.
 
 
@@ -123,6 +131,8 @@ def test_the_command_shows_a_table_of_what_it_found(tmp_path: Path) -> None:
     assert main([str(tmp_path)], said.append) == 0
     assert "synthetic: 1 pools, " in said[0]
     assert len(said[0].splitlines()) == 2 + len(SETTINGS)
+    assert main([str(tmp_path), "--as-recorded"], said.append) == 0
+    assert said[1] != said[0]
 
 
 def test_the_command_says_when_there_is_nothing_to_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,14 +8,15 @@ is lost when a machine goes. The rule sees what it would see in production and n
 its costs, takes them over from the last durable checkpoint, and is told the pool's rate when an attempt begins.
 
 A recording tells of a machine only at every probe. How long it really lived is drawn from in between, the same for all
-rules: else a fixed interval that divides the gap of the probes would lose nothing, which nobody could have known.
+rules: else a fixed interval that divides the gap of the probes would lose next to nothing, which nobody could have
+known. `--as-recorded` takes lives as multiples of the gap all the same, to see how much that matters. It matters a lot.
 """
 
 import argparse
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whistlestop.sdk.cadence import PRIOR_SECONDS, AutoCadence, Cadence
@@ -64,6 +65,9 @@ class Row:
 
 
 def compare(family: str, pools: Sequence[Pool], save: float, durable: float, *, draws: int = _DRAWS) -> Row:
+    """`draws` of every life; 0: as recorded."""
+    if not draws:
+        pools, draws = [replace(pool, gap=0.0) for pool in pools], 1
     drawn = [pool.drawn(random.Random(f"{pool.name} {number}")) for pool in pools for number in range(draws)]
     intervals = _intervals(max(5.0, durable))
     shares: dict[float, Waste] = {}
@@ -163,7 +167,9 @@ def table(rows: Sequence[Row]) -> str:
 def main(words: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, metavar="TRACES")
+    parser.add_argument("--as-recorded", action="store_true", help="lives are multiples of the gap between two probes")
     chosen = parser.parse_args(words)
+    draws = 0 if chosen.as_recorded else _DRAWS
     families = read_families(chosen.traces)
     if not families:
         print(f"{chosen.traces}: there is no recording in a form that is known here", file=sys.stderr)
@@ -173,7 +179,7 @@ def main(words: Sequence[str] | None = None, say: Callable[[str], object] = prin
         ended = sum(spell.ended for pool in pools for spell in pool.spells)
         hours = sum(spell.seconds for pool in pools for spell in pool.spells) / 3600
         label = f"{name}: {len(pools)} pools, {ended} preemptions in {hours:,.0f} h"
-        rows += [compare(label, pools, *costs) for costs in SETTINGS]
+        rows += [compare(label, pools, *costs, draws=draws) for costs in SETTINGS]
     say(table(rows))
     return 0
 
