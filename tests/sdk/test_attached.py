@@ -14,6 +14,7 @@ import whistlestop
 from whistlestop.channel import mapping
 from whistlestop.channel.layout import EXIT_PAUSED, Loop, ProgramStage, Word
 from whistlestop.domain.stops import Stop
+from whistlestop.sdk import staging
 
 Channel = Any  # tests/sdk/conftest.py
 Wait = Callable[[Callable[[], bool], str], None]
@@ -326,7 +327,7 @@ def test_a_full_disk_drops_metrics_and_counts_them(
 
 
 def test_a_save_that_fails_is_told_and_the_words_are_exact(attached: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(data: object) -> bytes:
+    def fail(*given: object) -> None:
         assert attached.control[Word.SAVING] == 5
         assert attached.control[Word.STAGE] == ProgramStage.SAVING
         raise OSError(28, "No space left on device")
@@ -335,7 +336,7 @@ def test_a_save_that_fails_is_told_and_the_words_are_exact(attached: Channel, mo
         run.track(state={})
         for step in run.steps(6):
             if step == 0:
-                monkeypatch.setattr("whistlestop.sdk.staging.pack", fail)
+                monkeypatch.setattr("whistlestop.sdk.staging.plan_state", fail)
             if step == 4:
                 assert attached.control[Word.SAVING] == 0
                 assert attached.control[Word.SAVED_STEP] == 0
@@ -352,14 +353,14 @@ def test_a_pause_whose_save_fails_trains_on_until_it_can_save(
 ) -> None:
     monkeypatch.setattr("whistlestop.sdk.looping._RETRY_SAVE_SECONDS", 0.0)
     failures = [OSError(28, "full"), OSError(28, "full")]
-    real = whistlestop.sdk.staging.pack  # type: ignore[attr-defined]
+    real = staging.plan_state
 
-    def fail_twice(state: object) -> bytes:
+    def fail_twice(plan: Any, name: str, state: object) -> None:
         if failures:
             raise failures.pop()
-        return real(state)  # type: ignore[no-any-return]
+        real(plan, name, state)
 
-    monkeypatch.setattr("whistlestop.sdk.staging.pack", fail_twice)
+    monkeypatch.setattr("whistlestop.sdk.staging.plan_state", fail_twice)
     seen = []
 
     def train() -> None:

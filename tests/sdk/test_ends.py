@@ -158,7 +158,7 @@ def test_the_final_export_is_saved_behind_the_loop(attached: Channel, tmp_path: 
         saved = run.save(files={"model.bin": tmp_path / "model.bin"})
         assert saved is not None
     newest = attached.store.list("train")[0]
-    assert newest == saved
+    assert newest == saved.checkpoint()
     assert (newest.step, newest.revision, sorted(newest.files)) == (5, 1, ["model.bin", "parts/state.pickle"])
     assert [each["dir"] for each in attached.events("checkpoint")][-1] == str(newest.path)
 
@@ -173,4 +173,5 @@ def test_without_a_runner_the_export_takes_the_place_of_the_last_checkpoint(alon
         saved = run.save(files={"model.bin": alone / "model.bin"})
         assert saved is not None
     (only,) = CheckpointStore(alone / "whistle-checkpoints" / "demo").list("run-001")
-    assert (only.id, only.revision, sorted(only.files)) == (saved.id, 1, ["model.bin"])
+    assert only == saved.checkpoint()
+    assert (only.revision, sorted(only.files)) == (1, ["model.bin"])

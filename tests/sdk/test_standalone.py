@@ -190,7 +190,9 @@ def test_files_and_directories_are_saved_as_they_are(alone: Path) -> None:
                 saved = run.save(files={"export": alone / "export", "one.bin": alone / "export" / "a.bin"})
                 assert saved is not None
                 assert saved.step == 2
-                assert sorted(saved.files) == ["export/a.bin", "one.bin"]
+                checkpoint = saved.checkpoint()
+                assert checkpoint is not None
+                assert sorted(checkpoint.files) == ["export/a.bin", "one.bin"]
     assert [each.step for each in store_of(alone).list("run-001")] == [3, 2]
 
 

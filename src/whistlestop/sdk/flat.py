@@ -167,7 +167,9 @@ class _Taken(pickle.Pickler):
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         self._strided = getattr(torch, "strided", None)
         # By exact type: what others have derived from them knows best how it is stored.
-        self._kinds = (torch.Tensor, torch.nn.Parameter) if torch is not None and hasattr(torch, "nn") else ()
+        self._kinds: tuple[Any, ...] = ()
+        if torch is not None and hasattr(torch, "nn"):
+            self._kinds = torch.Tensor, torch.nn.Parameter
         self._array = getattr(numpy, "ndarray", None)
         self._names: dict[Any, str] = {}  # of dtypes and devices
         self._found: list[Any] = []  # tensors

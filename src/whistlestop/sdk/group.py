@@ -40,6 +40,7 @@ SPENT = 206  # steps that spent privacy and are not in the checkpoint + 1
 OUTCOME = 207  # of the pauses that were tried: 2 * how many + whether the last one could save
 PROPOSED, CONFIRMED = 208, 209  # decisions, by their numbers: what is only proposed may still move
 DIED = 210  # the rank that is gone + 1
+PUBLISHED = 212  # how many saves of all ranks rank 0 has handed over, or given up
 FRONT_ENDED = 211  # on other nodes than rank 0's: it has come to its end in good order
 # Every rank's words for rank 0, in its own page.
 STAGED, STAGE_FAILED = 220, 221  # how many saves it has made its part of; the last one that failed

@@ -13,6 +13,7 @@ from whistlestop.domain.reasons import StopReason
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk.group import OUTCOME, Group
 from whistlestop.sdk.moment import Fired
+from whistlestop.sdk.saver import PERIODIC
 from whistlestop.sdk.step import Step, step_type
 from whistlestop.sdk.training import Training
 
@@ -20,6 +21,7 @@ EXIT_KILLED = 137
 _ASK_AGAIN_SECONDS = 0.5
 _WATCHED_STEPS = 16
 _MOST_STEPS = 1 << 62
+_PREPARE_STEPS = 64  # an optimizer that has no state by then has none
 _RETRY_SAVE_SECONDS = 5.0  # a pause whose save failed trains on and tries again
 
 # All of the runner's words, compared at once with what the loop saw last: half the price of reading three of them.
@@ -82,6 +84,7 @@ class Looping(Training):
         self._spent_before = 0  # steps that spent privacy before this loop
         self._planned_at: float = 0  # the next step at which something is due that values don't change
         self._cadence_time: float = math.inf  # the next save by the clock
+        self._prepare_at: float = math.inf  # when it is time to make room for saves
         self._steering_seen = 0
         self._steering_told = 0
 
@@ -163,6 +166,8 @@ class Looping(Training):
         self._spent_before = self._ledger.spent if self._ledger is not None else 0
         self._warn_of_silence()
         self._steering.tell_params()
+        if any(part.size is not None for part in self._parts.values()):
+            self._prepare_at = step + 1  # an optimizer has its state from its first step on
         self._plan(step)
 
     def _warn_of_silence(self) -> None:
@@ -203,7 +208,7 @@ class Looping(Training):
             return Due(step, stop=True, save=True, why="stopped")
         due = self._look_alone(step) if group is None else self._look_together(step, group)
         if not due.ends and (step >= self._save_step or (group is None and time.time() >= self._cadence_time)):
-            return Due(step, save=True, why="on its cadence")
+            return Due(step, save=True, why=PERIODIC)
         return due
 
     def _look_alone(self, step: int) -> Due:
@@ -266,7 +271,7 @@ class Looping(Training):
             words[Word.STOP_LEVEL] = Stop.PAUSE if orders[Word.STOP_LEVEL] else Stop.NONE
             if not words[Word.STOP_LEVEL]:
                 words[Word.PREEMPT_DEADLINE] = words[Word.PREEMPT_DEADLINE] or 1
-        elif wish.save or time.time() >= self._cadence_time:
+        elif wish.save or (time.time() >= self._cadence_time and self._open_saver().has_room):
             self._saves_seen = orders[Word.CHECKPOINT_NOW]
             self._save_asked = False
             words[Word.CHECKPOINT_NOW] = group.decided[Word.CHECKPOINT_NOW] + 1
@@ -435,6 +440,8 @@ class Looping(Training):
 
     def _plan(self, step: int) -> None:
         """When to look closer next."""
+        if step >= self._prepare_at:
+            self._prepare_saves(step)
         self._attachment.count_dropped()
         self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
         saver = self._open_saver()
@@ -445,8 +452,10 @@ class Looping(Training):
             if saver.saved_step == step:
                 self._measured.saved(step, saver.save_seconds)
             self._plan_time(now)
+        if saver.put_off:  # at the next boundary where a slot is free
+            saver.put_off, self._cadence_time = False, now
         total = math.inf if self._total is None else self._total
-        self._planned_at = min(self._save_step, total, self._steering.next_step())
+        self._planned_at = min(self._save_step, total, self._steering.next_step(), self._prepare_at)
         self._set_next_look(step)
 
     def _plan_time(self, now: float) -> None:
@@ -461,6 +470,16 @@ class Looping(Training):
             attachment.tell({"kind": "message", "level": "info", "text": text})
             if not attachment.attached:
                 attachment.say(text)
+
+    def _prepare_saves(self, step: int) -> None:
+        """Make room for them, so that the first one costs the loop no more than the others."""
+        tried = step - self._first_step()
+        try:
+            done = self._open_saver().prepare()
+        except Exception as error:  # the save itself will tell
+            self._attachment.say(f"no room could be made for saves: {error!r}")
+            done = True
+        self._prepare_at = math.inf if done or tried > _PREPARE_STEPS else step + tried
 
     def _replan(self, step: int) -> None:
         """The same, when nothing was done but to look."""

@@ -24,6 +24,7 @@ class Part:
     per_rank: bool = False  # each rank has its own; else rank 0 saves for all
     files: bool = False
     spare: bool = False  # a checkpoint without it, or of another number of ranks, is loaded all the same
+    size: Callable[[], int | None] | None = None  # about how many bytes, without asking for the state; None: too early
 
 
 def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
@@ -31,7 +32,27 @@ def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
     save, load, files = _ways(name, thing)
     # A loader's position belongs to its rank; a module's weights are the same everywhere.
     own = hasattr(thing, "load_state_dict") and hasattr(thing, "__iter__") and not hasattr(thing, "parameters")
-    return Part(save, load, per_rank or own or _is_random(thing), files)
+    return Part(save, load, per_rank or own or _is_random(thing), files, size=_size_of(thing))
+
+
+def _size_of(thing: Any) -> Callable[[], int | None] | None:
+    """Of what is large and can be asked without side effects: modules, optimizers, arrays and tensors of torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return None
+    if isinstance(thing, torch.nn.Module):
+        return lambda: sum(each.nbytes for group in (thing.parameters(), thing.buffers()) for each in group)
+    if isinstance(thing, torch.optim.Optimizer):
+        return lambda: _optimizer_size(torch, thing)
+    return None
+
+
+def _optimizer_size(torch: Any, thing: Any) -> int | None:
+    """Its state comes with its first step; a kind that has none never gets any."""
+    if not thing.state and type(thing) is not torch.optim.SGD:
+        return None
+    tensors = (each for state in thing.state.values() for each in state.values() if isinstance(each, torch.Tensor))
+    return int(sum(each.nbytes for each in tensors))
 
 
 def pack(state: Any) -> bytes:

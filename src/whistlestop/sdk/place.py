@@ -1,18 +1,26 @@
 """Where this program's checkpoints are, and which one it starts from. It reads; saving is in saver.py."""
 
-from dataclasses import dataclass
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from whistlestop.blobs import staged
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
 from whistlestop.blobs.manifest import directory_name
+from whistlestop.blobs.storage import Fenced
 from whistlestop.channel.locks import Lock, Taken, hold
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.sdk import group as words
 from whistlestop.sdk.group import Group
 from whistlestop.sdk.parts import RestoreFailed
+from whistlestop.sdk.room import MEMORY
 from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, safe_name
 
+_STAGE = ".stage-"  # where saves are handed over that are not the runner's, or that the ranks of several nodes make
+_SETTLE_SECONDS = 60.0  # for the runner to be done with what an earlier process of this attempt has saved
 FINISHED = "finished"  # standalone: this training came to its end, the next start is a new one
 
 
@@ -26,6 +34,20 @@ class Place:
     notes: tuple[str, ...] = ()  # what a person should know about how it was found
     standalone: bool = False
     lock: Lock | None = None  # held while this process trains here
+    stage: Path | None = None  # the runner's: it makes durable what is handed over there
+
+    def slots_directory(self, *, nodes: int) -> Path:
+        if self.stage is not None and nodes == 1:
+            return self.stage
+        # Other ranks find it by the number: they don't know the id where there is no runner.
+        name = self.attempt_id if self.stage is not None else f"{self.attempt_number:09d}"
+        return self.store.root / self.phase / f"{_STAGE}{name}"
+
+    def memory(self, group: Group | None) -> Path | None:
+        """Where slots may be kept in memory. Ranks without a runner could leave it there for ever."""
+        if group is not None and (self.stage is None or group.world.nodes > 1):
+            return None
+        return MEMORY / f"whistle-{self.attempt_id}" if self.attempt_id else None
 
     def release(self) -> None:
         if self.lock is not None:
@@ -33,19 +55,27 @@ class Place:
 
 
 def find_place(
-    settings: Settings, *, checkpoints: Path | None, resume: str, group: Group | None = None, leads: bool = True
+    settings: Settings,
+    *,
+    checkpoints: Path | None,
+    resume: str,
+    group: Group | None = None,
+    leads: bool = True,
+    attached: bool = True,
 ) -> Place:
     """RestoreFailed when there are checkpoints and none can be used: that is never a start from step 0.
 
-    Rank 0 looks, the others are told: two of them could see different things.
+    Rank 0 looks, the others are told: two of them could see different things. `attached`: there is a runner that can
+    be told of saves.
     """
+    stage = settings.stage if attached and settings.checkpoints is not None else None
     root = settings.checkpoints or checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
     store = CheckpointStore(root)
     try:
         if group is not None and group.world.rank > 0:
-            return _follow(settings, store, group)
+            return replace(_follow(settings, store, group), stage=stage)
         if settings.checkpoints is not None:
-            place = _given(settings, store)
+            place = replace(_given(settings, store, stage), stage=stage)
         else:
             place = _standalone(store, resume=resume, lock=leads)
     except OSError as error:
@@ -88,8 +118,10 @@ def _follow(settings: Settings, store: CheckpointStore, group: Group) -> Place:
     return Place(store, phase, settings.attempt_id or "", told[words.ATTEMPT], start, standalone=standalone)
 
 
-def _given(settings: Settings, store: CheckpointStore) -> Place:
+def _given(settings: Settings, store: CheckpointStore, stage: Path | None) -> Place:
     """The runner chose and verified. Only what this very attempt has saved since may be newer."""
+    if stage is not None:
+        _wait_for_slots(stage)
     phase = settings.phase or "main"
     attempt_id = settings.attempt_id or new_id("a")
     stored = store.list(phase)
@@ -114,17 +146,53 @@ def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:
             raise RestoreFailed(f"resume='must', but {store.root} holds no unfinished training")
         phase = f"run-{latest + 1:03d}"
     held = _lock(store.root / phase) if lock else None
+    attempt_id, wrong = new_id("a"), _salvage(store, phase) if lock else []
     try:
         newest, aside = _usable(store, phase)
         if newest is None and resume == "must":
             raise RestoreFailed(f"resume='must', but {store.root / phase} holds no checkpoint")
         number = max((each.attempt_number for each in store.list(phase)), default=0) + 1
+        if lock:
+            number = _open_attempt(store, phase, number, attempt_id)
     except BaseException:
         if held is not None:
             held.release()
         raise
-    notes = tuple(f"set aside a checkpoint: {why}" for why in aside)
-    return Place(store, phase, new_id("a"), number, newest, notes, standalone=True, lock=held)
+    notes = (*wrong, *(f"set aside a checkpoint: {why}" for why in aside))
+    return Place(store, phase, attempt_id, number, newest, notes, standalone=True, lock=held)
+
+
+def _open_attempt(store: CheckpointStore, phase: str, number: int, attempt_id: str) -> int:
+    """The number under which it may save. Earlier starts that never saved had one, too."""
+    while True:
+        try:
+            store.open_attempt(phase, number, attempt_id)
+        except Fenced:
+            number += 1
+            continue
+        except OSError:  # the first save will say what is wrong with the disk
+            pass
+        return number
+
+
+def _salvage(store: CheckpointStore, phase: str) -> list[str]:
+    """What an earlier process had handed over when it died; we hold its lock, so it is gone."""
+    wrong: list[str] = []
+    for directory in sorted((store.root / phase).glob(f"{_STAGE}*")):
+        from whistlestop.sdk.committing import salvage
+
+        wrong += salvage(store, directory)
+        for slot in staged.slots(directory):
+            if slot.is_symlink():
+                shutil.rmtree(os.path.realpath(slot).rpartition("/")[0], ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
+    return wrong
+
+
+def _wait_for_slots(stage: Path) -> None:
+    end = time.monotonic() + _SETTLE_SECONDS
+    while any(not staged.is_free(slot) for slot in staged.slots(stage)) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def _usable(store: CheckpointStore, phase: str) -> tuple[Checkpoint | None, list[str]]:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from whistlestop.blobs.checkpoints import Checkpoint
 from whistlestop.channel.layout import Loop, ProgramStage, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import STOP_SAYS, StopReason
@@ -24,6 +23,9 @@ from whistlestop.sdk.saver import Restored
 from whistlestop.sdk.settings import STANDALONE_ROOT, Settings, input_of, safe_name
 from whistlestop.sdk.steering import Value
 from whistlestop.sdk.step import Step
+
+if TYPE_CHECKING:
+    from whistlestop.sdk.committing import Saved
 
 __all__ = ["Killed", "Paused", "Run", "run"]
 
@@ -127,10 +129,11 @@ class Run(Looping):
         except Exception as error:
             self._attachment.say(f"metrics can't be written: {error!r}")
 
-    def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> Checkpoint | None:
+    def save(self, now: bool = True, files: Mapping[str, str | os.PathLike[str]] | None = None) -> "Saved | None":
         """Save; inside the loop the present step counts as done, so call it behind its work. `now=False`: at the
         next boundary. `files` are added as they are: name in the checkpoint -> file or directory. A step that is saved
-        already is saved anew, and the new one counts."""
+        already is saved anew, and the new one counts. Training may go on at once: `wait()` of what this returns says
+        when it is durable. None: it failed, or comes later."""
         self._start()
         inside = self._attachment.progress[Word.LOOP] == Loop.INSIDE
         given = {name: Path(path) for name, path in (files or {}).items()}

@@ -1,32 +1,31 @@
-"""Saving and restoring the tracked parts. A failed save is a warning, a failed restore is an error."""
+"""Saving the tracked parts: into a slot, which is then the runner's; without one, our own thread makes it durable. A
+failed save is a warning, never an error."""
 
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from whistlestop.blobs.checkpoints import Checkpoint, CheckpointWriter, SaveFailed
-from whistlestop.blobs.retention import removable
+from whistlestop.blobs.manifest import SaveFailed
 from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
-from whistlestop.sdk.group import STAGE_FAILED, STAGED
-from whistlestop.sdk.parts import Part, RestoreFailed, unpack
+from whistlestop.sdk.group import PUBLISHED, STAGE_FAILED, STAGED
+from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import Place
-from whistlestop.sdk.staging import read_digests, stage
+from whistlestop.sdk.restoring import Restored, Restoring
 
-_PARTS, _FILES, _PICKLE = "parts", "files", ".pickle"
+if TYPE_CHECKING:
+    from whistlestop.sdk.committing import Committer, Saved
+    from whistlestop.sdk.slots import Slot, Slots
+    from whistlestop.sdk.staging import Laid
 
+__all__ = ["PERIODIC", "Restored", "Saver"]
 
-@dataclass(frozen=True)
-class Restored:
-    """What the program goes on from. `state` holds the parts that are not tracked, by name."""
-
-    step: int
-    path: Path
-    state: Mapping[str, Any]
-    meta: Mapping[str, Any] = field(default_factory=dict)
+PERIODIC: Final = "on its cadence"  # such a save can wait for the next boundary
+_GOES_ON: Final = (PERIODIC, "on request", "asked by the program")  # after any other one the loop is over
+_SLOT_SECONDS: Final = 600.0  # for the runner to be done with an earlier save
+_WORTH_PREPARING: Final = 4 << 20
 
 
 class Saver:
@@ -35,31 +34,42 @@ class Saver:
     def __init__(self, place: Place, attachment: Attachment, *, keep: int, digests: bool = False) -> None:
         self.place = place
         self.parts: dict[str, Part] = {}
-        self.saved_step = -1  # of the last checkpoint of this process
+        self.saved_step = -1  # of the last save of this process that did not fail
+        self.put_off = False  # the last one found no free slot
         self.failed_at = -math.inf
         self.save_seconds = 0.0
         self._attachment = attachment
         self._group = attachment.group
         self._digests = digests
         self._keep = keep
-        self._swept = False
         self._saves = 0
+        self._slots: Slots | None = None
+        self._committer: Committer | None = None
 
     @property
     def needs_all_ranks(self) -> bool:
         return self._group is not None and any(part.per_rank for part in self.parts.values())
 
+    @property
+    def has_room(self) -> bool:
+        """A save could begin at once."""
+        return self._slots is None or self._slots.is_free()
+
     def save(
         self, step: int, *, why: str, meta: Mapping[str, Any], files: Mapping[str, Path] | None = None
-    ) -> Checkpoint | None:
-        """None if it could not be saved: people are told, training goes on. Only the process that leads commits."""
+    ) -> "Saved | None":
+        """None if it could not be saved: people are told, training goes on; or if it was put off. Only the process
+        that leads hands it over."""
         if not self._attachment.leads and not self.needs_all_ranks:
+            return None
+        self.put_off = False
+        if why == PERIODIC and self.place.stage is not None and not self.needs_all_ranks and not self.has_room:
+            self.put_off = True
             return None
         progress = self._attachment.progress
         before = progress[Word.STAGE]
         progress[Word.STAGE] = ProgramStage.SAVING
         progress[Word.SAVING] = step + 1
-        begun = time.perf_counter()
         try:
             saved = self._save(step, {**meta, "why": why}, files or {})
         except Exception as error:  # our errors and those of the user's state_dict alike: neither ends training
@@ -67,137 +77,168 @@ class Saver:
             self._attachment.warn(f"step {step} could not be saved ({why}): {error!r}")
             return None
         finally:
-            self.save_seconds = time.perf_counter() - begun
-            progress.set_seconds(Word.SAVE_SECONDS, self.save_seconds)
             progress[Word.SAVING] = 0
             progress[Word.STAGE] = before
         self.saved_step = step
         self.failed_at = -math.inf
-        progress[Word.SAVED_STEP] = step + 1
-        if saved is None:
+        progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = step + 1
+        if saved is not None and self._committer is not None and why not in _GOES_ON and not saved.wait():
             return None
-        self._attachment.tell(
-            {"kind": "checkpoint", "step": step, "dir": str(saved.path), "id": saved.id, "bytes": saved.bytes}
-        )
-        if self.place.standalone:  # with a runner it is the runner's: it knows what is pinned and in use
-            self._retain(saved)
         return saved
+
+    def prepare(self) -> bool:
+        """Make room for what the next save will need, in the background. False: it is too early to tell how much."""
+        sizes = [part.size() for part in self.parts.values() if part.size is not None]
+        total = sum(size for size in sizes if size is not None)
+        if total >= _WORTH_PREPARING and (self._attachment.leads or self.needs_all_ranks):
+            self._open_slots().prepare(total + total // 64 + (1 << 20))
+        return None not in sizes
 
     def restore(self) -> Restored | None:
         """Load every tracked part. RestoreFailed names the one that did not; None if there is no checkpoint."""
         start = self.place.start
         if start is None:
             return None
-        world = start.meta.get("world", 1)
-        shared, own = self._stored(start, ""), self._stored(start, f"ranks/{self._rank}/")
-        missing = []
-        for name, part in self.parts.items():
-            if part.per_rank and world != self._size:
-                self._mismatch(start, name, part, world)
-            elif name not in (own if part.per_rank and self._size > 1 else shared):
-                missing.append(name)
-        self._check_missing(start, missing, shared | own)
-        for name, part in self.parts.items():
-            if name in missing or (part.per_rank and world != self._size):
-                continue
-            self._load(start, name, part)
-        rest = {
-            name: self._read(start.path / _PARTS / f"{name}{_PICKLE}", start, name)
-            for name in sorted(self._stored(start, "", files=False) - set(self.parts))
-        }
-        if self.parts and rest:
-            self._attachment.warn(
-                f"the checkpoint of step {start.step} also holds {', '.join(rest)}, which is not tracked: it is not "
-                "loaded, unless you load it from run.restore().state"
-            )
-        return Restored(start.step, start.path, rest, start.meta)
+        return Restoring(start, self.parts, rank=self._rank, size=self._size, warn=self._attachment.warn).restore()
+
+    def finish(self) -> None:
+        """Returns when all that was saved here is durable, or has failed."""
+        if self._committer is not None:
+            self._committer.wait()
+
+    def close(self) -> None:
+        self.finish()
+        if self._slots is not None:
+            self._slots.close()
+        self.place.release()
 
     # Saving.
 
-    def _save(self, step: int, meta: Mapping[str, Any], files: Mapping[str, Path]) -> Checkpoint | None:
+    def _save(self, step: int, meta: Mapping[str, Any], files: Mapping[str, Path]) -> "Saved | None":
         self._saves += 1
+        begun = time.perf_counter()
         if not self._attachment.leads:
             self._save_own(step)
+            self._took(begun)
             return None
-        place = self.place
-        if not self._swept:
-            self._swept = True
-            place.store.sweep(place.phase, place.attempt_number)
-        writer = place.store.begin(place.phase, step, place.attempt_number, place.attempt_id)
         try:
-            shared = {name: part for name, part in self.parts.items() if not (part.per_rank and self._size > 1)}
-            digests = stage(writer.path, shared, digests=self._digests)
-            for name, source in files.items():
-                _add(writer, name, source)
+            slots = self._open_slots()
+            slot = slots.take(self._saves if self.needs_all_ranks else None, seconds=_SLOT_SECONDS)
+            if slot is None:
+                raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
+            laid = self._lay(slots, slot, files)
             if self.needs_all_ranks:
-                digests |= self._gather(writer, step)
-            told = {"digests": digests} if self._digests else {}
-            return writer.commit({**meta, **told, "world": self._size, "parts": sorted(self.parts)})
-        except Exception:
-            writer.discard()
-            raise
+                self._gather(slot, laid, step)
+            return self._hand_over(slot, laid, step, meta, begun)
+        finally:
+            if self.needs_all_ranks and self._group is not None:
+                self._group.tell({PUBLISHED: self._saves})
+
+    def _lay(self, slots: "Slots", slot: "Slot", files: Mapping[str, Path]) -> "Laid":
+        from whistlestop.sdk.staging import lay
+
+        own, leads = f"ranks/{self._rank}/", self._attachment.leads
+        parts = {
+            name: (own if part.per_rank and self._size > 1 else "", part)
+            for name, part in self.parts.items()
+            if leads or part.per_rank
+        }
+        return lay(slots, slot, parts, added=files, digests=self._digests)
+
+    def _hand_over(self, slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], begun: float) -> "Saved":
+        from whistlestop.blobs import staged
+        from whistlestop.sdk.committing import Committer, Saved
+
+        place = self.place
+        told = {"digests": laid.digests} if self._digests else {}
+        self._took(begun)
+        found = staged.Staged(
+            slot.path,
+            place.phase,
+            step,
+            place.attempt_number,
+            place.attempt_id,
+            {**meta, **told, "world": self._size, "parts": sorted(self.parts)},
+            laid.pieces,
+            at=time.time(),
+            block_seconds=self.save_seconds,
+        )
+        staged.publish(found)
+        if place.stage is not None:
+            self._attachment.tell({"kind": "staged", "dir": str(slot.path), "step": step})
+            saved = Saved(step, found.bytes, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
+        else:
+            saved = Saved(step, found.bytes)
+            if self._committer is None:
+                keep = self._keep if place.standalone else None
+                self._committer = Committer(place.store, self._attachment, keep=keep, on_failed=self._lost)
+            self._committer.submit(found, saved)
+        if laid.size >= _WORTH_PREPARING and self._slots is not None:
+            self._slots.prepare(laid.size)  # the other one, if it was never used
+        return saved
+
+    def _took(self, begun: float) -> None:
+        self.save_seconds = time.perf_counter() - begun
+        self._attachment.progress.set_seconds(Word.SAVE_SECONDS, self.save_seconds)
+
+    def _lost(self, step: int) -> None:
+        """In the thread that commits: this save will not become durable."""
+        self.failed_at = time.time()
+        if self.saved_step == step:
+            self.saved_step = -1
+
+    def _open_slots(self) -> "Slots":
+        if self._slots is None:
+            from whistlestop.sdk.slots import Slots
+
+            group, place = self._group, self.place
+            # What frameworks write themselves is of unknown size: not into memory.
+            writes = any(part.files for part in self.parts.values())
+            self._slots = Slots(
+                place.slots_directory(nodes=group.world.nodes if group is not None else 1),
+                None if writes else place.memory(group),
+                inside=f"rank-{self._rank}" if self._rank else "",
+                ranks=self._size if self.needs_all_ranks else 1,
+                owned=place.stage is None and self._attachment.leads,
+            )
+        return self._slots
+
+    # Several ranks.
 
     def _save_own(self, step: int) -> None:
         """A rank's own parts, laid where rank 0 looks for them. Whatever happens, rank 0 must not wait for it."""
-        assert self._group is not None
-        mine = self._group.mine
+        from whistlestop.sdk.staging import write_table
+
+        group = self._group
+        assert group is not None
         try:
-            self._stage_own(step)
+            # A rank that runs ahead must not write into what rank 0 has not handed over yet.
+            group.wait(lambda: group.decided[PUBLISHED] >= self._saves - 2, "rank 0 to hand over an earlier save")
+            slots = self._open_slots()
+            slot = slots.take(self._saves, seconds=_SLOT_SECONDS)
+            if slot is None:
+                raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
+            write_table(slot, self._lay(slots, slot, {}), step)
         except BaseException:
-            mine[STAGE_FAILED] = self._saves
+            group.mine[STAGE_FAILED] = self._saves
             raise
         finally:
-            mine[STAGED] = self._saves
+            group.mine[STAGED] = self._saves
 
-    def _stage_own(self, step: int) -> None:
-        import os
-        import shutil
+    def _gather(self, slot: "Slot", laid: "Laid", step: int) -> None:
+        """Rank 0: what all others have laid."""
+        from whistlestop.sdk.staging import read_table
 
-        place = self.place
-        target = place.store.ranks_stage(place.phase, step, place.attempt_number) / str(self._rank)
-        making = target.with_name(f"{self._rank}.{os.getpid()}")
-        for left in (target, making):
-            shutil.rmtree(left, ignore_errors=True)
-        making.mkdir(parents=True)
-        own = {name: part for name, part in self.parts.items() if part.per_rank}
-        stage(making, own, digests=self._digests, note=True)
-        os.rename(making, target)
-
-    def _gather(self, writer: CheckpointWriter, step: int) -> dict[str, str]:
-        """Rank 0: its own parts, then those of all others."""
-        import shutil
-
-        group, place = self._group, self.place
+        group = self._group
         assert group is not None
-        self._stage_own(step)
         group.mine[STAGED] = self._saves
         group.wait_for_all(STAGED, self._saves, f"all ranks to save step {step}")
         if group.most(STAGE_FAILED) >= self._saves:
             raise SaveFailed(f"a rank could not save its part of step {step}; its own warning says why")
-        laid = place.store.ranks_stage(place.phase, step, place.attempt_number)
-        digests: dict[str, str] = {}
-        for rank in range(self._size):
-            if not (laid / str(rank)).is_dir():
-                raise SaveFailed(f"rank {rank} laid its part of step {step} where rank 0 can't see it: {laid}")
-            digests |= {f"rank-{rank}/{leaf}": each for leaf, each in read_digests(laid / str(rank)).items()}
-            writer.move_in(f"ranks/{rank}", laid / str(rank))
-        shutil.rmtree(laid, ignore_errors=True)
-        return digests
-
-    def _retain(self, saved: Checkpoint) -> None:
-        store = self.place.store
-        try:
-            gone = removable(store.list(self.place.phase), keep=self._keep, protected={saved.id})
-        except OSError as error:
-            self._attachment.warn(f"old checkpoints could not be looked for: {error}")
-            return
-        for each in gone:
-            try:
-                store.remove(each)
-            except OSError as error:
-                self._attachment.warn(f"an old checkpoint could not be removed: {error}")
-
-    # Restoring.
+        for rank in range(1, self._size):
+            theirs = read_table(slot, rank, step)
+            laid.pieces += theirs.pieces
+            laid.digests |= theirs.digests
 
     @property
     def _rank(self) -> int:
@@ -206,54 +247,3 @@ class Saver:
     @property
     def _size(self) -> int:
         return self._group.world.size if self._group else 1
-
-    @staticmethod
-    def _stored(start: Checkpoint, prefix: str, *, files: bool = True) -> set[str]:
-        parts, trees = f"{prefix}{_PARTS}/", f"{prefix}{_FILES}/"
-        names = {name[len(parts) : -len(_PICKLE)] for name in start.files if name.startswith(parts)}
-        if files:
-            names |= {name[len(trees) :].partition("/")[0] for name in start.files if name.startswith(trees)}
-        return names
-
-    def _mismatch(self, start: Checkpoint, name: str, part: Part, world: int) -> None:
-        words = f"{name} was saved by each of {world} ranks at step {start.step}, and here there are {self._size}"
-        if not part.spare:
-            raise RestoreFailed(words, hint=f"go on with {world} ranks, or don't track it per rank")
-        self._attachment.warn(f"{words}: it starts afresh, so what comes is not what an uninterrupted run would give")
-
-    def _check_missing(self, start: Checkpoint, missing: list[str], stored: set[str]) -> None:
-        for name in [name for name in missing if self.parts[name].spare]:
-            self._attachment.warn(f"the checkpoint of step {start.step} does not hold {name}: it starts afresh")
-        needed = sorted(name for name in missing if not self.parts[name].spare)
-        if needed:
-            raise RestoreFailed(
-                f"{', '.join(needed)} is tracked, but the checkpoint of step {start.step} in {start.path} has "
-                f"no such part; it has: {', '.join(sorted(stored)) or 'none'}"
-            )
-
-    def _load(self, start: Checkpoint, name: str, part: Part) -> None:
-        place = start.path / f"ranks/{self._rank}" if part.per_rank and self._size > 1 else start.path
-        given: Any = place / _FILES / name
-        if not part.files:
-            given = self._read(place / _PARTS / f"{name}{_PICKLE}", start, name)
-        try:
-            part.load(given)
-        except Exception as error:
-            raise RestoreFailed(
-                f"{name} could not be restored from step {start.step} in {start.path}: {error!r}"
-            ) from error
-
-    def _read(self, path: Path, start: Checkpoint, name: str) -> Any:
-        try:
-            return unpack(path.read_bytes())
-        except Exception as error:
-            raise RestoreFailed(
-                f"{name} could not be read from step {start.step} in {start.path}: {error!r}"
-            ) from error
-
-
-def _add(writer: CheckpointWriter, name: str, source: Path) -> None:
-    if source.is_dir():
-        writer.add_tree(name, source)
-    else:
-        writer.add_file(name, source)

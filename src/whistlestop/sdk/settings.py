@@ -31,6 +31,7 @@ class Settings:
     agree: str | None = None  # host:port where the ranks of several nodes meet
     digests: bool = False
     rate: float | None = None  # unnoticed preemptions per second of this pool
+    stage: Path | None = None  # where saves are handed over; None: the program makes them durable itself
 
     @classmethod
     def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
@@ -51,6 +52,7 @@ class Settings:
             agree=env.get(layout.ENV_AGREE) or None,
             digests=env.get(layout.ENV_DIGESTS) == "1",
             rate=read_rate(env.get(layout.ENV_RATE)),
+            stage=_path(env, layout.ENV_STAGE),
         )
 
     @property

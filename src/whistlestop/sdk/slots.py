@@ -39,6 +39,7 @@ class Slots:
         self._owned = owned
         self._inside = inside
         self._ranks = ranks
+        self._shared = bool(inside) or ranks > 1
         self._in_memory: bool | None = None
         self._decided_for = 0
         self._slots = [Slot(directory / f"slot-{number}", inside) for number in range(COUNT)]
@@ -124,7 +125,7 @@ class Slots:
             self._make(slot, size)
             return slot.fit(size)
         except OSError as error:
-            if not self._in_memory or self._inside:
+            if not self._in_memory or self._shared:
                 raise SaveFailed(f"there is no room for {size} bytes in {slot.path}: {error}") from error
         self._in_memory = False  # no room in memory after all
         try:
@@ -141,7 +142,7 @@ class Slots:
             )
             self._decided_for = max(size, self._decided_for)
         path = slot.path
-        if path.is_dir() and (self._inside or path.is_symlink() == self._in_memory or not size):
+        if path.is_dir() and (self._shared or path.is_symlink() == self._in_memory or not size):
             slot.inner.mkdir(exist_ok=True)
             return
         slot.forget()

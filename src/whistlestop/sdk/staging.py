@@ -1,45 +1,156 @@
-"""Parts into a directory: parts/NAME.pickle for states, files/NAME/ for what frameworks write themselves."""
+"""Parts into a slot: states into its buffer, what frameworks write themselves into files/, what the program adds into
+added/. Only rank 0's slot is published; the other ranks lay a table beside their buffers."""
 
-from collections.abc import Mapping
+import json
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
-from whistlestop.sdk.parts import Part, pack
+from whistlestop.blobs import staged
+from whistlestop.blobs.manifest import SaveFailed, check_name
+from whistlestop.blobs.staged import Piece
+from whistlestop.sdk.copying import Copy, copy_all
+from whistlestop.sdk.flat import Plan, plan_state
+from whistlestop.sdk.parts import Part
+from whistlestop.sdk.slots import Slot, Slots
+from whistlestop.sdk.stored import FILES, PARTS
 
-_DIGESTS = "digests.json"
+_TABLE: Final = "table.json"
+_ADDED: Final = "added"
 
 
-def stage(directory: Path, parts: Mapping[str, Part], *, digests: bool, note: bool = False) -> dict[str, str]:
-    """Returns a hash for each leaf of each part, if asked for; `note` leaves them in a file for another rank."""
-    found: dict[str, str] = {}
-    for name, part in parts.items():
+@dataclass
+class Laid:
+    pieces: list[Piece] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    size: int = 0  # of the buffer
+    buffer: memoryview | None = None
+    later: list[Copy] = field(default_factory=list)  # not copied yet; what is in it must not change until then
+
+    def finish(self) -> None:
+        if self.later and self.buffer is not None:
+            copy_all(self.buffer, self.later)
+            self.later = []
+
+
+def lay(
+    slots: Slots,
+    slot: Slot,
+    parts: Mapping[str, tuple[str, Part]],
+    *,
+    added: Mapping[str, Path] | None = None,
+    digests: bool = False,
+    keep_for_later: Collection[int] = (),
+) -> Laid:
+    """`parts`: each with what its name in the checkpoint begins with. `keep_for_later`: torch's storages that `finish`
+    may copy in its own time."""
+    laid, plan = Laid(), Plan()
+    given = {check_name(name): source for name, source in (added or {}).items()}
+    writes = bool(given) or any(part.files for _, part in parts.values())
+    if writes:
+        slots.open(slot, sum(map(_size, given.values())))
+    for name, (prefix, part) in parts.items():
+        state: Any = None
         if part.files:
-            target = directory / "files" / name
-            target.mkdir(parents=True)
-            part.save(target)
+            state = slot.inner / FILES / f"{prefix}{name}"
+            state.mkdir(parents=True)
+            part.save(state)
+            laid.pieces += _tree(slot, f"{prefix}{FILES}/{name}", f"{FILES}/{prefix}{name}")
         else:
-            target = directory / "parts" / f"{name}.pickle"
-            target.parent.mkdir(exist_ok=True)
             state = part.save()
-            target.write_bytes(pack(state))
+            plan_state(plan, f"{prefix}{PARTS}/{name}", state)
         if digests:
-            from whistlestop.sdk.digests import digest, digest_files
-
-            leaves = digest_files(target) if part.files else digest(state)
-            found |= {f"{name}/{leaf}": each for leaf, each in leaves.items()}
-    if note and digests:
-        import json
-
-        (directory / _DIGESTS).write_text(json.dumps(found))
-    return found
+            laid.digests |= _digests(f"{_rank_of(prefix)}{name}", state, part)
+    for name, source in given.items():
+        laid.pieces += _add(slot, name, source)
+    if not writes:
+        slots.open(slot, plan.size)
+    _fill(laid, plan, slots, slot, keep_for_later)
+    return laid
 
 
-def read_digests(directory: Path) -> dict[str, str]:
-    """Those of another rank. The file is only for this: it does not go into the checkpoint."""
-    import json
+def _fill(laid: Laid, plan: Plan, slots: Slots, slot: Slot, keep_for_later: Collection[int]) -> None:
+    laid.size = plan.size
+    if not plan.size:
+        return
+    laid.buffer = buffer = slots.buffer(slot, plan.size)
+    copies = plan.copies
+    if keep_for_later:
+        laid.later = [each for each in copies if getattr(each.keep, "_cdata", None) in keep_for_later]
+        copies = [each for each in copies if getattr(each.keep, "_cdata", None) not in keep_for_later]
+    copy_all(buffer, copies)
+    plan.write_pads(buffer)
+    source = f"{slot.prefix}{staged.BUFFER}"
+    laid.pieces += [Piece(name, size, source, offset) for name, offset, size in plan.files]
 
-    path = directory / _DIGESTS
-    if not path.exists():
-        return {}
-    found: dict[str, str] = json.loads(path.read_text())
-    path.unlink()
-    return found
+
+# Other ranks.
+
+
+def write_table(slot: Slot, laid: Laid, step: int) -> None:
+    content = {"step": step, "pieces": [vars(each) for each in laid.pieces], "digests": laid.digests}
+    making = slot.inner / f"{_TABLE}.{os.getpid()}"
+    making.write_text(json.dumps(content))
+    os.rename(making, slot.inner / _TABLE)
+
+
+def read_table(slot: Slot, rank: int, step: int) -> Laid:
+    """What another rank has laid for this very save. SaveFailed if it is not to be seen here."""
+    path = slot.path / f"rank-{rank}" / _TABLE
+    try:
+        content = json.loads(path.read_text())
+        if content["step"] != step:
+            raise ValueError(f"it is of step {content['step']}")
+        return Laid([Piece(**each) for each in content["pieces"]], dict(content["digests"]))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SaveFailed(f"rank {rank} laid its part of step {step} where rank 0 can't see it: {error}") from error
+
+
+# How it is done.
+
+
+def _digests(name: str, state: Any, part: Part) -> dict[str, str]:
+    from whistlestop.sdk.digests import digest, digest_files
+
+    leaves = digest_files(state) if part.files else digest(state)
+    return {f"{name}/{leaf}": each for leaf, each in leaves.items()}
+
+
+def _rank_of(prefix: str) -> str:
+    return f"rank-{prefix.split('/')[1]}/" if prefix else ""
+
+
+def _add(slot: Slot, name: str, source: Path) -> Sequence[Piece]:
+    """Links are followed: a checkpoint stands by itself."""
+    target = slot.inner / _ADDED / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not source.is_dir():
+        shutil.copyfile(source, target)
+        return [Piece(name, target.stat().st_size, f"{slot.prefix}{_ADDED}/{name}")]
+    try:
+        shutil.copytree(source, target)
+    finally:
+        _open_up(target)
+    return _tree(slot, name, f"{_ADDED}/{name}")
+
+
+def _tree(slot: Slot, name: str, source: str) -> Sequence[Piece]:
+    return staged.tree(slot.path, name, f"{slot.prefix}{source}")
+
+
+def _open_up(path: Path) -> None:
+    """A copy has the modes of its source; a directory without write permission could never be removed again."""
+    for directory, _, names in os.walk(path):
+        for name in ("", *names):
+            each = os.path.join(directory, name)
+            if not os.path.islink(each):
+                os.chmod(each, os.stat(each).st_mode | (0o600 if name else 0o700))
+
+
+def _size(source: Path) -> int:
+    if not source.is_dir():
+        return source.stat().st_size
+    return sum(Path(root, name).stat().st_size for root, _, names in os.walk(source) for name in names)

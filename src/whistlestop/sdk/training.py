@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whistlestop.blobs.checkpoints import Checkpoint
 from whistlestop.channel.layout import Loop, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
@@ -31,6 +30,7 @@ from whistlestop.sdk.summary import plain_summary
 from whistlestop.sdk.values import LateValues, is_late, is_plain, number_of
 
 if TYPE_CHECKING:
+    from whistlestop.sdk.committing import Saved
     from whistlestop.sdk.deaths import Watch
     from whistlestop.sdk.privacy import PrivacyLedger
 
@@ -192,6 +192,8 @@ class Training:
         elif left:
             self._save_where_left()
             self._tell_reasons([Fired(StopReason.CUSTOM, "the program left its loop")])
+        if self._saver is not None:
+            self._saver.finish()
         if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
             self._mark_finished()
         self._settle_values()
@@ -202,7 +204,7 @@ class Training:
         if self._ledger is not None:
             self._ledger.close()
         if self._saver is not None:
-            self._saver.place.release()
+            self._saver.close()
         self._attachment.close()
         self.__dict__.pop("log", None)
         open_runs.discard(self)
@@ -284,6 +286,7 @@ class Training:
                 resume=self._resume,
                 group=attachment.group,
                 leads=self._settings.rank == 0,
+                attached=attachment.attached,
             )
             for note in place.notes:
                 attachment.warn(note)
@@ -340,7 +343,7 @@ class Training:
         elif self._saver is not None and self._saver.saved_step > self._at[0]:
             self._at[0] = self._attachment.progress[Word.STEP] = self._saver.saved_step
 
-    def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> Checkpoint | None:
+    def _save(self, step: int, why: str, files: Mapping[str, Path] | None = None) -> "Saved | None":
         self._settle_values()
         self._ask_rules(step)
         group = self._attachment.group
