@@ -25,7 +25,7 @@ PATIENCE: Final = 60.0  # seconds, from the first failure of one request on
 BLOCK: Final = 8 << 20  # of a multipart upload
 _CHUNK: Final = 1 << 20
 _TIMEOUT: Final = timedelta(seconds=120)  # of one request with its body: 32 MiB at 280 KB/s
-_RETRIES: Final = 2  # by obstore itself; it does not know how long we have tried
+_RETRIES: Final = 2  # by obstore itself, of each block of a large one; it does not know how long we have tried
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _AGAIN: Final = (408, 409, 425, 429)  # of the 4xx; 5xx anyway
@@ -188,7 +188,7 @@ class Objects:
         with self._making:
             if self._made is None:
                 try:
-                    self._made = _open(self.url, self._options)
+                    self._made = _open(self.url, self._options, retries=_RETRIES if self.patience else 0)
                 except StorageFailed:
                     raise
                 except Exception as error:
@@ -244,7 +244,7 @@ class _Patience:
         time.sleep(min(left, random.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**self._tries)))
 
 
-def _open(url: str, options: Mapping[str, str]) -> "ObjectStore":
+def _open(url: str, options: Mapping[str, str], *, retries: int) -> "ObjectStore":
     from obstore.store import LocalStore, MemoryStore, from_url
 
     parts = urlsplit(url)
@@ -263,7 +263,7 @@ def _open(url: str, options: Mapping[str, str]) -> "ObjectStore":
     how: dict[str, Any] = {
         "config": config,
         "client_options": {"allow_http": plain, "timeout": _TIMEOUT, "connect_timeout": timedelta(seconds=5)},
-        "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=10)},
+        "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=10)},
     }
     store: ObjectStore = from_url(url, **how)
     return store

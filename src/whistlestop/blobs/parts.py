@@ -1,10 +1,12 @@
 """The bytes of a checkpoint as objects named by their hash: put once, read back, and fetched, several at a time.
 
-Memory is bounded, whatever the size of the checkpoint: a piece of up to 32 MiB is read as a whole by each of the
-threads, a larger one goes in blocks.
+Memory is bounded, whatever the size of the checkpoint: pieces of up to 32 MiB are read as a whole, as many at a time as
+there is room for; larger ones go in blocks.
 """
 
+import contextlib
 import hashlib
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +22,8 @@ from whistlestop.blobs.staged import Piece, Staged
 
 THREADS: Final = 4
 WHOLE: Final = 32 << 20  # larger ones go in blocks, and are fetched in ranges of this size
+LARGE: Final = 48 << 20  # what the blocks of one take that are under way
+ROOM: Final = 112 << 20  # for all that is on its way
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,7 +40,7 @@ def upload(
 ) -> Uploaded:
     """Every piece of it below `parts`, but those that are `there` by hash and size. SaveFailed if one can't be read."""
     done, lock, large = Uploaded(), threading.Lock(), threading.Lock()
-    memory = threading.local()
+    room = _Room(ROOM)
     claimed: set[str] = set()
 
     def is_mine(name: str, entry: FileEntry) -> bool:
@@ -51,22 +55,18 @@ def upload(
         handle = _open(staged, piece)
         try:
             if piece.size <= WHOLE:
-                buffer = getattr(memory, "buffer", None)
-                if buffer is None or len(buffer) < piece.size:
-                    buffer = memory.buffer = bytearray(piece.size)
-                data = memoryview(buffer)[: piece.size]
-                _fill(handle, piece, data)
-                entry = FileEntry(piece.size, hashlib.sha256(data).hexdigest())
-                if not is_mine(piece.name, entry):
-                    return
-                memory.buffer = None  # until it has arrived: what was given up may still be on its way
-                objects.put(f"{parts}/{entry.sha256}", data)
-                memory.buffer = buffer
+                with room.take(piece.size):
+                    data = memoryview(mmap.mmap(-1, max(1, piece.size)))[: piece.size]  # goes when nobody has it
+                    _fill(handle, piece, data)
+                    entry = FileEntry(piece.size, hashlib.sha256(data).hexdigest())
+                    if not is_mine(piece.name, entry):
+                        return
+                    objects.put(f"{parts}/{entry.sha256}", data)
             else:
-                entry = FileEntry(piece.size, _digest(files.blocks(handle, piece)))
-                if not is_mine(piece.name, entry):
-                    return
-                with large:
+                with large, room.take(LARGE):
+                    entry = FileEntry(piece.size, _digest(files.blocks(handle, piece)))
+                    if not is_mine(piece.name, entry):
+                        return
                     objects.put_large(
                         f"{parts}/{entry.sha256}", lambda: map(bytes, files.blocks(handle, piece)), piece.size
                     )
@@ -164,6 +164,26 @@ def in_parallel(act: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+class _Room:
+    """Who needs more than is left waits for the others."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, size: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: size <= self._left)
+            self._left -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += size
+                self._changed.notify_all()
 
 
 def _open(staged: Staged, piece: Piece) -> int:

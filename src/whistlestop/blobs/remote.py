@@ -210,7 +210,7 @@ class RemoteStorage(Storage):
         kept = [name for name, match in self._trash(checkpoint.phase) if match[2] == checkpoint.path.name]
         for name in kept[-1:]:
             self._objects.create(manifest, self._objects.read(name))
-        if not kept and checkpoint.path.name not in self._names(checkpoint.phase):
+        if not kept and not self._read_if_there(manifest):
             raise Damaged(f"{self.where(checkpoint)} was removed for good")
         self._objects.delete(kept)
 
@@ -228,7 +228,11 @@ class RemoteStorage(Storage):
         gone: list[str] = []
         for name in [prefix.rpartition("/")[2] for prefix in prefixes]:
             if match := DIRECTORY.fullmatch(name):
-                (manifests if counts(name, int(match[2])) else gone).append(f"{phase}/{name}/{MANIFEST}")
+                manifest = f"{phase}/{name}/{MANIFEST}"
+                if counts(name, int(match[2])):
+                    manifests.append(manifest)
+                elif self._read_if_there(manifest):  # some stores keep a directory that nothing is in any more
+                    gone.append(manifest)
         gone += [each.name for each in objects if _is_past(each, phase, fence.attempt_number if fence else 0)]
         # All hashes in them, whether or not we can read the rest: a later version of ours may have written it.
         wanted = {found.decode() for name in manifests for found in _HASH.findall(self._read_if_there(name))}
