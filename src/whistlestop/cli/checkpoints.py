@@ -182,10 +182,10 @@ def _diff(client: "Client", run: str, given: list[str], phase: str | None, *, as
     from whistlestop.cli.output import print_json, show
     from whistlestop.client.checkpoints import choose, compare
 
+    if len(given) == 1:
+        raise Usage("Compare it with which?", hint=f"whistle checkpoints {run} diff STEP STEP")
     found = client.checkpoints(run)
     if given:
-        if len(given) != 2:
-            raise Usage("Compare it with which?", hint=f"whistle checkpoints {run} diff STEP STEP")
         numbers = [int(word) if word.isascii() and word.isdigit() and len(word) < 19 else None for word in given]
         pair = [
             choose(found, name=None if number is not None else word, step=number, phase=phase)
