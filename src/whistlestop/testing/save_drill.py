@@ -81,15 +81,20 @@ class Drill:
             "name": "train",
             "command": [sys.executable, "chain.py"],
             "env": env,
-            "retries": 1_000_000,
+            "retries": 1000,
             "checkpoint": {"every": f"{EVERY} steps"},
         }
         return self._server.submit(phase, name="drill", directory=PROGRAMS)
 
     def _strike(self, run: str, victim: str) -> None:
         with self._server.client() as client:
-            until(lambda: alive_with(f"WHISTLE_RUN={run}\0"), within=60, what="the program")
-            attempt = client.run(run).phases[0].attempts[-1]
+
+            def alive() -> str | None:
+                attempts = client.run(run).phases[0].attempts
+                return attempts[-1].id if attempts and alive_with(f"WHISTLE_ATTEMPT={attempts[-1].id}\0") else None
+
+            attempt = until(alive, within=120, what="the program")
+            assert attempt is not None
         time.sleep(self._chance.random() * 0.5)  # a moment of any kind
         if victim in self._faults:
             self._faults[victim]()
@@ -97,7 +102,7 @@ class Drill:
             self._server.kill()
             self._server.start()
         else:
-            pids = alive_with(f"WHISTLE_ATTEMPT={attempt.id}\0") if victim == "program" else runners_of(attempt.id)
+            pids = alive_with(f"WHISTLE_ATTEMPT={attempt}\0") if victim == "program" else runners_of(attempt)
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
