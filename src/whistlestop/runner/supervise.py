@@ -1,6 +1,7 @@
 """The main flow of an attempt: prepare, start, carry out requests, end, prove, report, ship, leave."""
 
 import asyncio
+import math
 import os
 import signal
 import threading
@@ -36,6 +37,7 @@ from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
 from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
+from whistlestop.sdk.costs import Costs, must_begin_by
 from whistlestop.wire.frames import Order, Progress
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class Supervisor:
         self._exited = asyncio.Event()
         self._cancelled = threading.Event()  # ends preparing
         self._preempted = self._unwanted = self._over = self._out_of_memory = self._told_end = False
+        self._limit_at: float | None = None  # by the monotonic clock
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
 
     async def run(self) -> None:
@@ -183,7 +186,7 @@ class Supervisor:
         self._capture.start(out=self._program.out, err=self._program.err)
         self._climber.started(self._program)
         if self._launch.time_limit is not None:
-            self._loop.call_later(max(0.0, self._launch.time_limit), self._on_time_limit)
+            self._limit_at = time.monotonic() + max(0.0, self._launch.time_limit)
         self._keeper.start()
         self._sampler.start()
 
@@ -199,7 +202,7 @@ class Supervisor:
         if order.protected is not None:
             self._keeper.protected |= set(order.protected)
         self._steering.take(order.steering, self._tell)
-        if self._over and order.stop is Stop.KILL:
+        if self._over and order.stop == Stop.KILL:
             self._keeper.abandon()  # its last save is not waited for any longer
         # What comes behind the program's own end did not cause it.
         if self._exited.is_set() or self._over or not self._climber.take(order):
@@ -214,11 +217,18 @@ class Supervisor:
     def _on_save_failed(self) -> None:
         self._control[Word.SAVES_FAILED] += 1
 
-    def _on_time_limit(self) -> None:
-        if not self._over:
-            self._climber.take(
-                Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=self._launch.limit_reason), own_limit=True
-            )
+    def _watch_limit(self) -> None:
+        """Early enough for the last save to be durable at the limit, by what the others have taken."""
+        if self._limit_at is None:
+            return
+        costs = Costs(self._control.seconds(Word.SAVE_SECONDS), self._control.seconds(Word.DURABLE_SECONDS))
+        begin = must_begin_by(self._limit_at, costs)
+        if time.monotonic() < (min(begin, self._limit_at) if math.isfinite(begin) else self._limit_at):
+            return  # the costs are the program's own words: they can't put the limit off
+        self._limit_at = None
+        self._climber.take(
+            Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=self._launch.limit_reason), own_limit=True
+        )
 
     def _on_preempted(self) -> None:
         """SIGTERM to the runner: the host goes. The loop saves; a program without the SDK gets the same signal."""
@@ -271,6 +281,7 @@ class Supervisor:
                 self._tell(kind, _MOMENTS[kind])
                 self._climber.go_on()
         self._hearing.listen()
+        self._watch_limit()
         self._steering.retry(self._tell)
         for trouble in set(self._streams.troubles()) - self._troubles:
             self._troubles.add(trouble)
