@@ -118,6 +118,7 @@ ENV_CHECKPOINTS: Final = "WHISTLE_CHECKPOINTS"  # directory that holds this run'
 ENV_STAGE: Final = "WHISTLE_STAGE"  # directory for the slots in which saves are handed over
 ENV_RATE: Final = "WHISTLE_PREEMPTION_RATE"  # unnoticed preemptions per second of this pool
 ENV_RESTORE: Final = "WHISTLE_RESTORE"  # directory of the checkpoint to start from, verified
+ENV_OWN: Final = "WHISTLE_RESTORE_OWN"  # 1: it is one of this phase, not of a run that this one continues
 ENV_EVERY: Final = "WHISTLE_CHECKPOINT_EVERY"  # "500 steps", "10 minutes", "1 epoch", comma-separated
 ENV_KEEP: Final = "WHISTLE_CHECKPOINT_KEEP"
 ENV_STOP_WHEN: Final = "WHISTLE_STOP_WHEN"  # JSON: the spec's stop rules

@@ -54,6 +54,7 @@ class Chosen(NamedTuple):
     address: str  # where it is kept
     step: int
     id: str
+    own: bool  # of this phase, not of a run that this one continues
 
 
 class Prepared(NamedTuple):
@@ -101,7 +102,7 @@ def prepare(launch: "Launch", secrets: Mapping[str, str], *, cancelled: Callable
             f"The code could not be laid out in {workdir}: {error.strerror} ({error.filename}). "
             "Free some space or fix the permissions; the run goes on from its last checkpoint.",
         ) from error
-    env = environment(launch, secrets, restore=restored.path if restored else None) | inputs
+    env = environment(launch, secrets, restore=restored) | inputs
     return Prepared(env, workdir / launch.cwd, restored, aside)
 
 
@@ -118,7 +119,7 @@ def try_prepare(
         return CannotStart("prepare_failed", f"Preparing failed: {error!r}")
 
 
-def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | None) -> dict[str, str]:
+def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: Chosen | None) -> dict[str, str]:
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     env.update(launch.env)
     env.update(secrets)
@@ -145,7 +146,8 @@ def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: str | 
     if launch.preemption_rate is not None:
         env[layout.ENV_RATE] = repr(launch.preemption_rate)
     if restore is not None:
-        env[layout.ENV_RESTORE] = restore
+        env[layout.ENV_RESTORE] = restore.path
+        env[layout.ENV_OWN] = "1" if restore.own else "0"
     return env
 
 
@@ -223,7 +225,7 @@ def _verified(launch: "Launch", address: str) -> Chosen:
         raise CannotStart(
             "checkpoint_unusable", f"The checkpoint to start from, {address}, can't be used: {error.text}"
         ) from error
-    return Chosen(str(path), address, checkpoint.step, checkpoint.id)
+    return Chosen(str(path), address, checkpoint.step, checkpoint.id, own=False)
 
 
 def _newest(launch: "Launch", storage: "Storage", phase: str, aside: list[Aside]) -> Chosen | None:
@@ -237,7 +239,9 @@ def _newest(launch: "Launch", storage: "Storage", phase: str, aside: list[Aside]
         Aside(storage.where(each), why if each.healthy else _NOT_FINITE, each.step, each.healthy)
         for each, why in damaged
     ]
-    return Chosen(str(paths[found.id]), storage.where(found), found.step, found.id) if found is not None else None
+    if found is None:
+        return None
+    return Chosen(str(paths[found.id]), storage.where(found), found.step, found.id, own=True)
 
 
 def _place(launch: "Launch", checkpoint: "Checkpoint") -> Path:
