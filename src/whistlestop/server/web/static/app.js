@@ -47,7 +47,7 @@ function Frame({ path, query, me }) {
   useLayoutEffect(() => {
     document.title = found ? `${found.title(found.params)} · Whistlestop` : "Not found · Whistlestop";
   }, [path]);
-  useEffect(() => preload([...PAGES.map((page) => `./pages/${page.module}.js`), "./run/charts.js", "./run/logs.js"]), []);
+  useEffect(() => preload([...PAGES.map((page) => `./pages/${page.module}.js`), "./run/charts.js", "./run/logs.js", "./run/checkpoints.js"]), []);
   const first = useRef(true);
   useEffect(() => {
     if (!first.current) main.current?.focus({ preventScroll: true });  // a new page is where reading goes on

@@ -9,11 +9,12 @@ import { useKeyed } from "./keys.js";
 import { changesOf, SetField } from "./rerun.js";
 import { Footer, NoteField, opened, pathOf, useAsking } from "./state.js";
 
-export function ContinueDialog({ run, close }) {
+/** `checkpoint`: the one that is meant, unless another one is chosen. */
+export function ContinueDialog({ run, checkpoint, close }) {
   const [all, failed] = useAnswer(`${pathOf(run)}/checkpoints`);
   const found = useMemo(() => all && [...all].sort(newestFirst), [all]);
-  const [wanted, setChosen] = useState(null);
-  const chosen = wanted ?? (found?.find((each) => each.healthy) ?? found?.[0])?.id ?? null;
+  const [wanted, setChosen] = useState(checkpoint?.id ?? null);
+  const chosen = wanted ?? (found?.find((each) => each.healthy && each.verified) ?? found?.[0])?.id ?? null;
   const [note, setNote] = useState("");
   const [set, setSet] = useState("");
   const keyed = useKeyed();
@@ -42,7 +43,8 @@ export function ContinueDialog({ run, close }) {
           aria-label=${`step ${each.step} of ${each.phase}`} /></td>
         <td>${each.phase}</td><td class="is-number">${each.step.toLocaleString("en-US")}</td><td><${Ago} at=${each.committed_at} /></td>
         <td class="is-number">${bytes(each.bytes)}</td>
-        <td>${!each.healthy && html`<span class="tag is-failed">training had gone wrong</span> `}${each.pinned && html`<span class="tag">pinned</span> `}
+        <td>${!each.healthy && html`<span class="tag is-failed">training had gone wrong</span> `}${
+          !each.verified && html`<span class="tag is-failed">damaged</span> `}${each.pinned && html`<span class="tag">pinned</span> `}
           <span class="muted small">${metrics(each.metrics)}</span></td></tr>`)}</tbody></table></div>`}
     ${!none && html`<${SetField} value=${set} onInput=${setSet} /><${NoteField} value=${note} onInput=${setNote} />`}
   <//>`;

@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { mayAct } from "../me.js";
 import { toast } from "../ui/index.js";
 import { BulkDialog } from "./bulk.js";
+import { DiscardDialog, VerifyDialog } from "./checkpoint.js";
 import { ContinueDialog } from "./continue.js";
 import { DeleteDialog } from "./delete.js";
 import { EndDialog } from "./end.js";
@@ -15,6 +16,7 @@ const ENDED = new Set(["completed", "failed", "killed"]);
 const DIALOGS = {
   stop: EndDialog, pause: EndDialog, kill: EndDialog, cancel: EndDialog, delete: DeleteDialog, resume: ResumeDialog,
   continue: ContinueDialog, rerun: RerunDialog, save: SaveDialog, extend: ExtendDialog, set: SetDialog, note: NoteDialog,
+  verify: VerifyDialog, discard: DiscardDialog,
 };
 
 /** Items for Menu: what makes sense in this state. A viewer sees them, and why they do nothing. `bare`: there is no checkpoint. */
@@ -46,8 +48,9 @@ export function menuFor(run, me, { bare = false } = {}) {
 
 let newest = 0;  // of the dialogs that were asked for: an earlier one whose run comes late must not take its place
 
-/** One run, several, or `{bulk: true, runs or filter, total}`: the dialog is shown, it acts, and says what came of it. */
-export async function openAction(verb, runs, { phase, param } = {}) {
+/** One run, several, or `{bulk: true, runs or filter, total}`: the dialog is shown, it acts, and says what came of it. `after`:
+ * called then, by the dialogs of a checkpoint. */
+export async function openAction(verb, runs, { phase, param, checkpoint, after } = {}) {
   const mine = (newest += 1);
   if (runs?.bulk) {
     opened.set({ verb, bulk: runs, key: {} });
@@ -61,7 +64,7 @@ export async function openAction(verb, runs, { phase, param } = {}) {
   const id = chosen[0].id ?? chosen[0];
   try {
     const run = await api.get(`/runs/${encodeURIComponent(id)}`);
-    if (mine === newest) opened.set({ verb, run, phase: phase ?? null, param: param ?? null, key: {} });
+    if (mine === newest) opened.set({ verb, run, phase: phase ?? null, param: param ?? null, checkpoint: checkpoint ?? null, after, key: {} });
   } catch (problem) {
     if (mine === newest) toast(problem.message, { kind: "problem" });
   }
@@ -73,5 +76,6 @@ export function Actions() {
   if (!now) return null;
   const close = () => opened.set(null);
   if (now.bulk) return html`<${BulkDialog} key=${now.key} verb=${now.verb} bulk=${now.bulk} close=${close} />`;
-  return html`<${DIALOGS[now.verb]} key=${now.key} verb=${now.verb} run=${now.run} phase=${now.phase} param=${now.param} close=${close} />`;
+  return html`<${DIALOGS[now.verb]} key=${now.key} verb=${now.verb} run=${now.run} phase=${now.phase} param=${now.param}
+    checkpoint=${now.checkpoint} after=${now.after} close=${close} />`;
 }

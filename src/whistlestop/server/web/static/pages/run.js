@@ -17,8 +17,8 @@ import { useRun } from "../run/state.js";
 import { allAttempts } from "../run/words.js";
 
 const TABS = [
-  ["overview", "Overview"], ["charts", "Charts"], ["logs", "Logs"], ["events", "Events"], ["attempts", "Attempts"],
-  ["configuration", "Configuration"],
+  ["overview", "Overview"], ["charts", "Charts"], ["logs", "Logs"], ["events", "Events"], ["checkpoints", "Checkpoints"],
+  ["attempts", "Attempts"], ["configuration", "Configuration"],
 ];
 
 export default function Page({ params, query }) {
@@ -60,6 +60,8 @@ function Tab({ current, state, kept, me, actions, query }) {
       return html`<${Later} module="logs" name="Logs" run=${run} query=${query} hear=${state.hear} />`;
     case "events":
       return html`<${Events} state=${state} />`;
+    case "checkpoints":
+      return html`<${Later} module="checkpoints" name="Checkpoints" run=${run} told=${state.told} events=${state.events} me=${me} actions=${actions} />`;
     case "attempts":
       return html`<${Attempts} run=${run} told=${state.told} />`;
     case "configuration":
@@ -69,7 +71,7 @@ function Tab({ current, state, kept, me, actions, query }) {
   }
 }
 
-/** Charts and logs are large, and most visits do not look at them. */
+/** Charts, logs and checkpoints are large, and most visits do not look at them. */
 function Later({ module, name, ...props }) {
   const [loaded, failed] = useModule(`./run/${module}.js`);
   if (loaded) return html`<${loaded[name]} ...${props} />`;

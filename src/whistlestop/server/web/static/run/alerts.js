@@ -5,16 +5,23 @@ import { length } from "../format.js";
 import { Icon } from "../ui/index.js";
 import { useCountdown } from "./header.js";
 import { Ladder } from "./ladder.js";
+import { failedSave } from "./risk.js";
 import { lastRequest, moment, unreachable } from "./words.js";
+
+const ENDED = new Set(["completed", "failed", "killed"]);
 
 export function Alerts({ run, events }) {
   const silent = unreachable(run);
+  const unsaved = ENDED.has(run.status) ? null : failedSave(events);
   const ladder = run.phases.find((phase) => phase.ladder && phase.status === "running");
   return html`<div class="alerts">
     ${silent && html`<div class="alert is-failed" role="status"><${Icon} name="alert" /><div>
       <p><strong>UNREACHABLE</strong> since <time datetime=${silent.heard_at}>${moment(silent.heard_at ?? silent.started_at)}</time>:
       the runner of attempt ${silent.number}${silent.host ? ` on ${silent.host}` : ""} has not been heard of.</p>
       <p class="small muted">The training may well go on there. Its history comes when it is back; nothing is started twice.</p>
+    </div></div>`}
+    ${unsaved && html`<div class="alert is-failed" role="status"><${Icon} name="save" /><div>
+      <p><strong>A save failed</strong> in ${unsaved.phase} at <time datetime=${unsaved.at}>${moment(unsaved.at)}</time>: ${unsaved.text}</p>
     </div></div>`}
     ${run.recovering && html`<${Recovering} run=${run} />`}
     ${run.requested && html`<${Requested} run=${run} events=${events} phase=${ladder} />`}

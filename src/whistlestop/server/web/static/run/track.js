@@ -6,6 +6,7 @@ import { Button, Icon, Status, StatusMark, Ticking } from "../ui/index.js";
 import { useCountdown } from "./header.js";
 import { Ladder } from "./ladder.js";
 import { BatchMonitor, StepMonitor } from "./monitor.js";
+import { AtRisk } from "./risk.js";
 import { Stages } from "./stages.js";
 import { Steering } from "./steering.js";
 import { count, isActive, plural, stopWords } from "./words.js";
@@ -39,6 +40,7 @@ function Station({ phase, run, told, marks, me, actions }) {
         <${StepMonitor} progress=${phase.progress} marks=${marks} status=${status} />
         ${going && html`<${BatchMonitor} progress=${phase.progress} status=${status} />`}
       </div>`}
+      <${AtRisk} phase=${phase} told=${told} />
       ${going && train && !counts && html`<p class="small muted">No step reported yet${
         phase.progress.stage === "training" ? ": the program runs, and says nothing of its progress." : "."}</p>`}
       <${Reasons} phase=${phase} />
