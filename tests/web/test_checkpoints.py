@@ -117,7 +117,7 @@ def test_a_viewer_looks_and_what_is_at_risk_and_a_save_that_fails_are_told_live(
     assert token is not None
     page = page_of(server, token)
     page.goto(f"/runs/{run.id}")
-    expect(page.locator("[data-risk=train]")).to_contain_text(re.compile(r"at\s+risk now: [\d,]+ step"), timeout=SOON)
+    expect(page.locator("[data-risk=train]")).to_contain_text(re.compile(r"At\s+risk now: [\d,]+ step"), timeout=SOON)
     page.get_by_role("link", name="Checkpoints").click()
     expect(row(page, 100)).to_be_visible(timeout=SOON)
     expect(page.locator("[data-risk=train]")).to_contain_text("since the checkpoint at step")

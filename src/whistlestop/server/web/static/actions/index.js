@@ -9,7 +9,7 @@ import { ContinueDialog } from "./continue.js";
 import { DeleteDialog } from "./delete.js";
 import { EndDialog } from "./end.js";
 import { RerunDialog } from "./rerun.js";
-import { opened } from "./state.js";
+import { opened, sentence } from "./state.js";
 import { ExtendDialog, NoteDialog, ResumeDialog, SaveDialog, SetDialog } from "./steer.js";
 
 const ENDED = new Set(["completed", "failed", "killed"]);
@@ -45,6 +45,8 @@ export function menuFor(run, me, { bare = false } = {}) {
     item("delete", "Delete…", { danger: true, ...(over ? {} : { disabled: true, why: "kill it first" }) }),
   ].filter(Boolean);
 }
+
+export { sentence };
 
 let newest = 0;  // of the dialogs that were asked for: an earlier one whose run comes late must not take its place
 

@@ -2,11 +2,11 @@
 import { api } from "../api.js";
 import { useAsking } from "../asking.js";
 import { html, useEffect, useState } from "../lib.js";
-import { bytes, number } from "../format.js";
+import { bytes, clock, number } from "../format.js";
 import { mayAct } from "../me.js";
 import { Ago, Empty, Menu, ProblemBox, Spinner, toast } from "../ui/index.js";
 import { AtRisk } from "./risk.js";
-import { brief, count, moment, plural } from "./words.js";
+import { brief, count, moment, plural, withClocks } from "./words.js";
 
 const RETELLS = new Set([  // events after which the list is another one
   "checkpoint", "checkpoints_removed", "checkpoint_set_aside", "checkpoint_pinned", "checkpoint_unpinned", "checkpoint_removed",
@@ -66,7 +66,7 @@ function lastOf(events) {
 function List({ run, found, me, actions, ask }) {
   const counted = found.filter((each) => !each.trashed_until);
   const size = counted.reduce((sum, each) => sum + each.bytes, 0);
-  return html`<p class="small muted">${plural(counted.length, "checkpoint")}, ${bytes(size)} in all. To have one here:
+  return html`<p class="small muted">${plural(counted.length, "checkpoint")}, ${bytes(size)} in all. To have one here:${" "}
       <code>whistle checkpoints ${run.number} get DIR</code></p>
     <div class="scroll" tabindex="0" role="region" aria-label="Checkpoints, newest first"><table class="table checkpoint-table">
       <thead><tr><th scope="col" class="is-number">step</th><th scope="col">phase</th><th scope="col" class="is-number">attempt</th>
@@ -88,7 +88,7 @@ function One({ each, run, me, actions, ask }) {
     <td class="is-number">${bytes(each.written)}</td>
     <td class="is-number">${brief(each.block_seconds)}</td>
     <td class="is-number">${brief(each.upload_seconds)}</td>
-    <td class="small">${metrics(each.metrics)}</td>
+    <td class="small metrics">${metrics(each.metrics)}</td>
     <td class="small">${each.why}</td>
     <td><span class="marks">${marks(each).map(([word, tone, title]) => html`<span key=${word} class="tag ${tone}" title=${title}>${word}</span>`)}</span></td>
     <td><${Menu} label=${label} items=${menu(each, run, me, actions, ask)} /></td>
@@ -102,7 +102,7 @@ function marks(each) {
     each.pinned && ["pinned", "", "nothing but a person removes it"],
     !each.healthy && ["unhealthy", "is-failed", "a value was not finite before it was saved: no run resumes from it by itself"],
     !each.verified && ["damaged", "is-failed", "it is not what was saved: no run resumes from it"],
-    each.trashed_until && [`removed, until ${moment(each.trashed_until)}`, "is-waiting", "it can be had back until then"],
+    each.trashed_until && [`removed, until ${clock(each.trashed_until)}`, "is-waiting", `it can be had back until ${moment(each.trashed_until)}`],
   ].filter(Boolean);
 }
 
@@ -117,7 +117,7 @@ function menu(each, run, me, actions, ask) {
   const now = async (verb) => {
     try {
       const done = await api.post(`${path}/${verb}`);
-      toast(done.text.charAt(0).toUpperCase() + done.text.slice(1));
+      toast(actions.sentence(withClocks(done.text)));
     } catch (problem) {
       toast(problem.message, { kind: "problem" });
     }

@@ -10,7 +10,7 @@ export function AtRisk({ phase, told, named = false }) {
   if (!risk || phase.status !== "running") return null;
   const steps = Math.max(0, phase.progress.step - risk.from_step);
   const later = Math.max(0, performance.now() - told) / 1000;
-  return html`<p class="at-risk small" data-risk=${phase.name}><${Icon} name="save" size=${13} /><span>${named && html`<strong>${phase.name}</strong>: `}at
+  return html`<p class="at-risk small" data-risk=${phase.name}><${Icon} name="save" size=${13} /><span>${named && html`<strong>${phase.name}</strong>: `}At
     risk now: ${plural(steps, "step")}, <${Ticking} seconds=${risk.seconds} since=${told} going=${true} />,
     ${" "}${credits(risk.credits + (later * risk.per_hour) / 3600)} credits <span class="muted">(${
       risk.step === null ? "there is no checkpoint yet" : `since the checkpoint at step ${count(risk.step)}`})</span></span></p>`;
