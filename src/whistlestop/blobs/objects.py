@@ -65,7 +65,7 @@ class Objects:
 
     def stream(
         self, name: str, *, start: int = 0, size: int | None = None, total: int | None = None
-    ) -> Iterator[bytes]:
+    ) -> Iterator[memoryview]:
         """In pieces; what was cut goes on where it was. FileNotFoundError, or WrongSize: the object has not `total`
         bytes, or not `size` of them from `start` on."""
         import obstore
@@ -87,7 +87,7 @@ class Objects:
                 for chunk in answer.stream(min_chunk_size=_CHUNK):
                     done += len(chunk)
                     patience.renew()
-                    yield bytes(chunk)
+                    yield memoryview(chunk)
                 if done >= (found - start if size is None else size):
                     return
                 raise ConnectionError(f"it ended after {done} bytes")

@@ -83,7 +83,7 @@ def upload(
     return done
 
 
-def read(objects: Objects, parts: str, entry: FileEntry) -> Iterator[bytes]:
+def read(objects: Objects, parts: str, entry: FileEntry) -> Iterator[memoryview]:
     """In pieces. PartDamaged, at the end at the latest, if it is not what its name says."""
     digest = hashlib.sha256()
     try:
@@ -214,8 +214,7 @@ def _digest(blocks: Iterable[memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _write(handle: int, data: bytes) -> None:
-    view = memoryview(data)
+def _write(handle: int, view: memoryview) -> None:
     while view:
         view = view[os.write(handle, view) :]
 
