@@ -2,7 +2,6 @@
 
 import csv
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ def main() -> None:
 
 def part(phase: str, name: str) -> dict[str, np.ndarray]:
     """A tracked part of the checkpoint that `phase` left."""
-    return pickle.loads((whistlestop.input(phase) / "parts" / f"{name}.pickle").read_bytes())
+    return whistlestop.load(whistlestop.input(phase))[name]
 
 
 def sample(model: dict[str, np.ndarray], count: int, generator: np.random.Generator) -> np.ndarray:

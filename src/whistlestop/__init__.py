@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from whistlestop.sdk.run import Killed, Paused, Run, run
     from whistlestop.sdk.saver import Restored
     from whistlestop.sdk.step import Step
+    from whistlestop.sdk.stored import load
 
 __version__ = "0.1.0"
 __all__ = [
     "Batches", "Client", "Killed", "Paused", "RestoreFailed", "Restored", "Run", "Step", "above", "below", "input",
-    "listen_for_signals", "max_steps", "max_time", "mirror", "non_finite", "plateau", "privacy_budget", "run",
+    "listen_for_signals", "load", "max_steps", "max_time", "mirror", "non_finite", "plateau", "privacy_budget", "run",
     "stop_when", "when",
 ]  # fmt: skip
 
@@ -47,6 +48,7 @@ _HOMES = {
     "Run": f"{_SDK}run",
     "Step": f"{_SDK}step",
     "listen_for_signals": f"{_SDK}interrupts",
+    "load": f"{_SDK}stored",
     "mirror": "whistlestop.integrations.mirror",
     "run": f"{_SDK}run",
     "stop_when": f"{_SDK}rules",

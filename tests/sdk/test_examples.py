@@ -1,7 +1,6 @@
 """The examples run by themselves, and go on exactly where they were stopped."""
 
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+import whistlestop
 from whistlestop.blobs.checkpoints import CheckpointStore
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -67,7 +67,7 @@ def test_the_network_resumes_bit_by_bit(here: Path) -> None:
     run("train.py", parted, STEPS="400")
     paths = [newest(directory, "mlp") for directory in (whole, parted)]
     assert [path.name[:17] for path in paths] == ["step-000000000400"] * 2
-    one, other = (pickle.loads((path / "parts" / "weights.pickle").read_bytes()) for path in paths)
+    one, other = (whistlestop.load(path)["weights"] for path in paths)
     assert all(numpy.array_equal(one[name], other[name]) for name in one)
 
 

@@ -24,7 +24,7 @@ class Copy:
     put: Callable[[memoryview], None] | None = None
 
 
-def copy_all(target: memoryview, copies: Sequence[Copy]) -> None:
+def copy_all(target: memoryview, copies: Sequence[Copy], *, threads: int = _MOST_THREADS) -> None:
     """All of it is there when this returns. memmove lets other threads of the program run meanwhile."""
     plain = []
     for each in copies:
@@ -38,7 +38,7 @@ def copy_all(target: memoryview, copies: Sequence[Copy]) -> None:
         raise ValueError("the copy would go beyond its buffer")
     start = address_of(target)
     total = sum(each.size for each in plain)
-    count = 1 if total < _ALONE else min(_MOST_THREADS, _processors())
+    count = 1 if total < _ALONE else min(threads, _processors())
     shares = _shares(plain, total, count)
     helpers = [threading.Thread(target=_move, args=(start, share), daemon=True) for share in shares[1:]]
     for helper in helpers:

@@ -24,6 +24,7 @@ class Part:
     per_rank: bool = False  # each rank has its own; else rank 0 saves for all
     files: bool = False
     spare: bool = False  # a checkpoint without it, or of another number of ranks, is loaded all the same
+    optimizer: Any = None  # torch's, if it is one: nothing but its steps changes its state and its parameters
     size: Callable[[], int | None] | None = None  # about how many bytes, without asking for the state; None: too early
 
 
@@ -32,7 +33,9 @@ def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
     save, load, files = _ways(name, thing)
     # A loader's position belongs to its rank; a module's weights are the same everywhere.
     own = hasattr(thing, "load_state_dict") and hasattr(thing, "__iter__") and not hasattr(thing, "parameters")
-    return Part(save, load, per_rank or own or _is_random(thing), files, size=_size_of(thing))
+    torch = sys.modules.get("torch")
+    optimizer = thing if torch is not None and isinstance(thing, torch.optim.Optimizer) else None
+    return Part(save, load, per_rank or own or _is_random(thing), files, optimizer=optimizer, size=_size_of(thing))
 
 
 def _size_of(thing: Any) -> Callable[[], int | None] | None:

@@ -220,12 +220,15 @@ def run(
     every: str | int | Iterable[str] | None = None,
     keep: int = 3,
     stop_when: Sequence[Any] = (),
+    lazy: bool = False,
 ) -> Run:
     """A training that can be stopped, paused and resumed, with a server or without.
 
     `stop_when` is a list of stop rules: `[whistlestop.plateau("val_loss", patience=5)]`; those of the spec come on top.
     `every` says when to save ("500 steps", "10 minutes, 1 epoch"); the spec's word wins over it. Without a server:
     `checkpoints` is where they go, `keep` how many stay, and `resume` is "auto", "must" or "never".
+    `lazy=True`, for torch: parameters and optimizer states are copied while the next forward and backward run, and the
+    tracked optimizers' next step waits for it. For loops in which nothing else changes them.
     """
     if resume not in ("auto", "must", "never"):
         raise BadRequest(f"resume={resume!r}: expected 'auto', 'must' or 'never'")
@@ -239,4 +242,5 @@ def run(
         cadence=read_cadence(settings.every or every),
         keep=keep,
         stop_when=stop_when,
+        lazy=lazy,
     )

@@ -3,7 +3,7 @@ failed save is a warning, never an error."""
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,9 @@ from whistlestop.sdk.place import Place
 from whistlestop.sdk.restoring import Restored, Restoring
 
 if TYPE_CHECKING:
+    from whistlestop.blobs import staged
     from whistlestop.sdk.committing import Committer, Saved
+    from whistlestop.sdk.lazy import Lazy
     from whistlestop.sdk.slots import Slot, Slots
     from whistlestop.sdk.staging import Laid
 
@@ -31,7 +33,9 @@ _WORTH_PREPARING: Final = 4 << 20
 class Saver:
     """In a training of several ranks every rank calls `save` at the same steps: each makes its own part of it."""
 
-    def __init__(self, place: Place, attachment: Attachment, *, keep: int, digests: bool = False) -> None:
+    def __init__(
+        self, place: Place, attachment: Attachment, *, keep: int, digests: bool = False, lazy: bool = False
+    ) -> None:
         self.place = place
         self.parts: dict[str, Part] = {}
         self.saved_step = -1  # of the last save of this process that did not fail
@@ -43,6 +47,8 @@ class Saver:
         self._digests = digests
         self._keep = keep
         self._saves = 0
+        self._lazily = lazy and not digests and self._group is None
+        self._lazy: Lazy | None = None
         self._slots: Slots | None = None
         self._committer: Committer | None = None
 
@@ -73,15 +79,12 @@ class Saver:
         try:
             saved = self._save(step, {**meta, "why": why}, files or {})
         except Exception as error:  # our errors and those of the user's state_dict alike: neither ends training
-            self.failed_at = time.time()
+            self._lost(step)
             self._attachment.warn(f"step {step} could not be saved ({why}): {error!r}")
             return None
         finally:
             progress[Word.SAVING] = 0
             progress[Word.STAGE] = before
-        self.saved_step = step
-        self.failed_at = -math.inf
-        progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = step + 1
         if saved is not None and self._committer is not None and why not in _GOES_ON and not saved.wait():
             return None
         return saved
@@ -103,11 +106,15 @@ class Saver:
 
     def finish(self) -> None:
         """Returns when all that was saved here is durable, or has failed."""
+        if self._lazy is not None:
+            self._lazy.wait()
         if self._committer is not None:
             self._committer.wait()
 
     def close(self) -> None:
         self.finish()
+        if self._lazy is not None:
+            self._lazy.close()
         if self._slots is not None:
             self._slots.close()
         self.place.release()
@@ -117,16 +124,23 @@ class Saver:
     def _save(self, step: int, meta: Mapping[str, Any], files: Mapping[str, Path]) -> "Saved | None":
         self._saves += 1
         begun = time.perf_counter()
+        if self._lazy is not None:
+            self._lazy.wait()
         if not self._attachment.leads:
             self._save_own(step)
             self._took(begun)
+            self._keep_in_mind(step)
+            self._attachment.progress[Word.SAVED_STEP] = step + 1
             return None
         try:
             slots = self._open_slots()
             slot = slots.take(self._saves if self.needs_all_ranks else None, seconds=_SLOT_SECONDS)
             if slot is None:
                 raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
-            laid = self._lay(slots, slot, files)
+            lazy = self._open_lazy() if meta["why"] in _GOES_ON else None
+            laid = self._lay(slots, slot, files, lazy.storages() if lazy is not None else ())
+            if lazy is not None and laid.later:
+                return self._hand_over_later(lazy, slot, laid, step, meta, begun)
             if self.needs_all_ranks:
                 self._gather(slot, laid, step)
             return self._hand_over(slot, laid, step, meta, begun)
@@ -134,7 +148,9 @@ class Saver:
             if self.needs_all_ranks and self._group is not None:
                 self._group.tell({PUBLISHED: self._saves})
 
-    def _lay(self, slots: "Slots", slot: "Slot", files: Mapping[str, Path]) -> "Laid":
+    def _lay(
+        self, slots: "Slots", slot: "Slot", files: Mapping[str, Path], keep_for_later: Collection[int] = ()
+    ) -> "Laid":
         from whistlestop.sdk.staging import lay
 
         own, leads = f"ranks/{self._rank}/", self._attachment.leads
@@ -143,16 +159,68 @@ class Saver:
             for name, part in self.parts.items()
             if leads or part.per_rank
         }
-        return lay(slots, slot, parts, added=files, digests=self._digests)
+        return lay(slots, slot, parts, added=files, digests=self._digests, keep_for_later=keep_for_later)
+
+    def _hand_over_later(
+        self, lazy: "Lazy", slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], begun: float
+    ) -> "Saved":
+        """When the rest is copied. The loop goes on, up to its optimizer's step."""
+        saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
+        self._took(begun)
+        self._keep_in_mind(step)
+        marked = self.save_seconds
+
+        def copy() -> None:
+            try:
+                laid.finish()
+                blocked = marked + lazy.blocked()
+                self._publish(self._describe(slot, laid, step, meta, blocked), saved)
+                self.save_seconds = blocked
+                self._attachment.progress.set_seconds(Word.SAVE_SECONDS, blocked)
+            except Exception as error:
+                self._lost(step)
+                saved.settle(None)
+                self._attachment.warn(f"step {step} could not be saved ({meta['why']}): {error!r}")
+
+        lazy.begin(copy)
+        return saved
+
+    def _open_lazy(self) -> "Lazy | None":
+        if self._lazily and self._lazy is None:
+            optimizers = [part.optimizer for part in self.parts.values() if part.optimizer is not None]
+            if not optimizers:
+                self._lazily = False
+                self._attachment.warn("lazy=True does nothing here: no optimizer of torch is tracked")
+                return None
+            from whistlestop.sdk.lazy import Lazy
+
+            self._lazy = Lazy(optimizers)
+        return self._lazy
 
     def _hand_over(self, slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], begun: float) -> "Saved":
+        saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
+        self._took(begun)
+        self._keep_in_mind(step)
+        self._publish(self._describe(slot, laid, step, meta, self.save_seconds), saved)
+        if laid.size >= _WORTH_PREPARING and self._slots is not None:
+            self._slots.prepare(laid.size)  # the other one, if it was never used
+        return saved
+
+    def _make_saved(self, step: int, size: int) -> "Saved":
+        from whistlestop.sdk.committing import Saved
+
+        if self.place.stage is None:
+            return Saved(step, size)
+        return Saved(step, size, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
+
+    def _describe(
+        self, slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], blocked: float
+    ) -> "staged.Staged":
         from whistlestop.blobs import staged
-        from whistlestop.sdk.committing import Committer, Saved
 
         place = self.place
         told = {"digests": laid.digests} if self._digests else {}
-        self._took(begun)
-        found = staged.Staged(
+        return staged.Staged(
             slot.path,
             place.phase,
             step,
@@ -161,28 +229,35 @@ class Saver:
             {**meta, **told, "world": self._size, "parts": sorted(self.parts)},
             laid.pieces,
             at=time.time(),
-            block_seconds=self.save_seconds,
+            block_seconds=blocked,
         )
+
+    def _publish(self, found: "staged.Staged", saved: "Saved") -> None:
+        from whistlestop.blobs import staged
+        from whistlestop.sdk.committing import Committer
+
+        place, progress = self.place, self._attachment.progress
         staged.publish(found)
+        progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = found.step + 1
         if place.stage is not None:
-            self._attachment.tell({"kind": "staged", "dir": str(slot.path), "step": step})
-            saved = Saved(step, found.bytes, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
-        else:
-            saved = Saved(step, found.bytes)
-            if self._committer is None:
-                keep = self._keep if place.standalone else None
-                self._committer = Committer(place.store, self._attachment, keep=keep, on_failed=self._lost)
-            self._committer.submit(found, saved)
-        if laid.size >= _WORTH_PREPARING and self._slots is not None:
-            self._slots.prepare(laid.size)  # the other one, if it was never used
-        return saved
+            self._attachment.tell({"kind": "staged", "dir": str(found.directory), "step": found.step})
+            return
+        if self._committer is None:
+            keep = self._keep if place.standalone else None
+            self._committer = Committer(place.store, self._attachment, keep=keep, on_failed=self._lost)
+        self._committer.submit(found, saved)
 
     def _took(self, begun: float) -> None:
         self.save_seconds = time.perf_counter() - begun
         self._attachment.progress.set_seconds(Word.SAVE_SECONDS, self.save_seconds)
 
+    def _keep_in_mind(self, step: int) -> None:
+        """Before another thread may find that it is lost."""
+        self.saved_step = step
+        self.failed_at = -math.inf
+
     def _lost(self, step: int) -> None:
-        """In the thread that commits: this save will not become durable."""
+        """This save will not become durable. Also in the threads that copy and commit."""
         self.failed_at = time.time()
         if self.saved_step == step:
             self.saved_step = -1

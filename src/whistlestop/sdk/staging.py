@@ -31,8 +31,9 @@ class Laid:
     later: list[Copy] = field(default_factory=list)  # not copied yet; what is in it must not change until then
 
     def finish(self) -> None:
+        """By one thread: the others are the program's."""
         if self.later and self.buffer is not None:
-            copy_all(self.buffer, self.later)
+            copy_all(self.buffer, self.later, threads=1)
             self.later = []
 
 

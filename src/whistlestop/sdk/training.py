@@ -51,6 +51,7 @@ class Training:
         cadence: AnyOf,
         keep: int,
         stop_when: Sequence[Any],
+        lazy: bool = False,
     ) -> None:
         self.name = settings.name
         self.inputs = settings.inputs
@@ -61,6 +62,7 @@ class Training:
         self._resume = resume
         self._cadence = cadence
         self._keep = keep
+        self._lazy = lazy
         self._measured = Measured(settings.rate)
         self._attachment = Attachment()
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
@@ -290,7 +292,7 @@ class Training:
             )
             for note in place.notes:
                 attachment.warn(note)
-            self._saver = Saver(place, attachment, keep=self._keep, digests=self._settings.digests)
+            self._saver = Saver(place, attachment, keep=self._keep, digests=self._settings.digests, lazy=self._lazy)
             self._saver.parts = self._parts
         return self._saver
 

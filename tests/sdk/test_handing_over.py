@@ -1,0 +1,261 @@
+"""With a runner: saves are handed over in slots, and training goes on."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whistlestop
+from whistlestop.blobs import staged
+from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.channel import layout
+from whistlestop.channel.layout import EXIT_PAUSED, Loop, Word
+from whistlestop.domain.ids import new_id
+from whistlestop.domain.stops import Stop
+from whistlestop.sdk import room
+
+
+@pytest.fixture
+def stage(attached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The runner's side of it: a directory for the slots. What it does with them is up to the test."""
+    import shutil
+
+    attempt = new_id("a")
+    monkeypatch.setenv(layout.ENV_STAGE, str(tmp_path / "stage"))
+    monkeypatch.setenv(layout.ENV_ATTEMPT, attempt)
+    (tmp_path / "stage").mkdir()
+    yield tmp_path / "stage"
+    shutil.rmtree(room.MEMORY / f"whistle-{attempt}", ignore_errors=True)
+
+
+def make_durable(attached: Any, slot: Path) -> int:
+    found = staged.read(slot)
+    assert found is not None
+    attached.store.commit(found)
+    staged.release(slot)
+    attached.control[Word.DURABLE_STEP] = found.step + 1
+    return found.step
+
+
+def published(stage: Path) -> list[Path]:
+    return [slot for slot in staged.slots(stage) if not staged.is_free(slot)]
+
+
+def test_a_save_lies_in_a_slot_and_the_runner_is_told(attached: Any, stage: Path) -> None:
+    model = torch.nn.Linear(200, 200)
+    with whistlestop.run(every=5) as run:
+        run.track(model=model, state={"a": 1})
+        for step in run.steps(8):
+            if step == 5:
+                (told,) = attached.events("staged")
+                found = staged.read(Path(told["dir"]))
+                assert found is not None
+                assert (found.step, found.attempt_number, found.phase) == (5, 1, "train")
+                assert found.block_seconds > 0
+                assert attached.control[Word.STAGED_STEP] == attached.control[Word.SAVED_STEP] == 6
+                assert attached.steps() == []
+    assert [each["step"] for each in attached.events("staged")] == [5, 8]
+    assert attached.events("checkpoint") == []
+    assert [make_durable(attached, slot) for slot in published(stage)] == [5, 8]
+    (newest, _) = attached.store.list("train")
+    stored = whistlestop.load(newest.path)
+    assert stored["state"] == {"a": 1}
+    assert torch.equal(stored["model"]["weight"], model.weight)
+
+
+def test_a_periodic_save_is_put_off_while_both_slots_are_the_runners(attached: Any, stage: Path) -> None:
+    handed = []
+    with whistlestop.run(every=2) as run:
+        run.track(state={})
+        for step in run.steps(20):
+            handed.append(len(attached.events("staged")))
+            if step == 9:
+                assert make_durable(attached, stage / "slot-0") == 2
+            if step in (15, 19):
+                for slot in published(stage):
+                    make_durable(attached, slot)
+    assert handed[4:10] == [2] * 6
+    assert [each["step"] for each in attached.events("staged")][:4] == [2, 4, 10, 16]
+
+
+def test_the_last_save_waits_for_a_slot(channel: Any, program: Callable[..., Any], wait: Any, tmp_path: Path) -> None:
+    (tmp_path / "stage").mkdir()
+    child = program(
+        """
+        import whistlestop
+        with whistlestop.run(every=2) as run:
+            run.track(state={"a": 1})
+            for step in run.steps(7):
+                pass
+        """,
+        {**channel.env, layout.ENV_STAGE: str(tmp_path / "stage")},
+    )
+    wait(lambda: channel.control[Word.SAVING] == 8, "the last save to begin")
+    assert child.process.poll() is None
+    assert len(channel.events("staged")) == 2
+    make_durable(channel, tmp_path / "stage" / "slot-0")
+    assert child.end() == 0, child.stderr
+    assert [each["step"] for each in channel.events("staged")] == [2, 4, 7]
+    assert channel.control[Word.LOOP] == Loop.FINISHED
+
+
+def test_a_pause_leaves_when_its_save_is_handed_over(attached: Any, stage: Path) -> None:
+    def train() -> None:
+        with whistlestop.run() as run:
+            run.track(state={"n": 3})
+            for step in run.steps(100):
+                if step == 3:
+                    attached.control[Word.STOP_SEQ] = 1
+                    attached.control[Word.STOP_LEVEL] = Stop.PAUSE
+
+    with pytest.raises(whistlestop.Paused) as left:
+        train()
+    assert left.value.code == EXIT_PAUSED
+    assert [make_durable(attached, slot) for slot in published(stage)] == [4]
+
+
+def test_what_was_saved_is_what_was_there_at_that_step(attached: Any, stage: Path) -> None:
+    model = torch.nn.Linear(300, 300)
+    weights = {}
+    with whistlestop.run(every=3) as run:
+        run.track(model=model, counts=(counts := {"n": 0}))
+        for step in run.steps(12):
+            counts["n"] += 1
+            with torch.no_grad():
+                model.weight.add_(1.0)
+            weights[step + 1] = model.weight.detach().clone()
+            for slot in published(stage):
+                make_durable(attached, slot)
+    for slot in published(stage):
+        make_durable(attached, slot)
+    kept = attached.store.list("train")
+    assert [each.step for each in kept] == [12, 9, 6, 3]
+    for each in kept:
+        stored = whistlestop.load(each.path)
+        assert stored["counts"] == {"n": each.step}
+        assert torch.equal(stored["model"]["weight"], weights[each.step])
+
+
+def test_the_handle_says_when_it_is_durable(attached: Any, stage: Path) -> None:
+    with whistlestop.run() as run:
+        run.track(state={"a": 1})
+        for step in run.steps(4):
+            if step == 1:
+                saved = run.save()
+                assert saved is not None
+                assert (saved.step, saved.wait(0.01), saved.checkpoint()) == (2, False, None)
+                make_durable(attached, stage / "slot-0")
+                assert saved.wait()
+
+
+def test_a_stage_that_can_not_be_used_is_a_warning(attached: Any, stage: Path) -> None:
+    stage.rmdir()
+    stage.write_text("in the way")
+    with whistlestop.run(every=2) as run:
+        run.track(state={"a": 1})
+        assert len(list(run.steps(5))) == 5
+    assert "could not be saved" in attached.events("message")[0]["text"]
+    assert attached.control[Word.LOOP] == Loop.FINISHED
+
+
+def test_restarted_within_its_attempt_it_waits_for_what_it_had_handed_over(
+    channel: Any, program: Callable[..., Any], wait: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "stage").mkdir()
+    env = {**channel.env, layout.ENV_STAGE: str(tmp_path / "stage")}
+    script = """
+        import os, whistlestop
+        with whistlestop.run(every=4) as run:
+            run.track(state={"a": 1})
+            for step in run.steps(12):
+                print(int(step), flush=True)
+                if step == 5:
+                    os._exit(3)
+        """
+    assert program(script, env).end() == 3
+    again = program(script, env)
+    time.sleep(0.1)
+    assert make_durable(channel, tmp_path / "stage" / "slot-0") == 4
+    assert again.line() == "4"
+
+
+def test_files_of_frameworks_are_staged_as_they_are(attached: Any, stage: Path, tmp_path: Path) -> None:
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra" / "a.txt").write_text("a")
+    with whistlestop.run() as run:
+        run.saves_files(save=lambda path: (path / "weights.bin").write_bytes(b"w" * 10), load=lambda path: None)
+        for step in run.steps(3):
+            if step == 0:
+                run.save(files={"extra": tmp_path / "extra", "one.txt": tmp_path / "extra" / "a.txt"})
+    assert not any(slot.is_symlink() for slot in staged.slots(stage))
+    assert [make_durable(attached, slot) for slot in published(stage)] == [1, 3]
+    later, first = attached.store.list("train")
+    assert sorted(later.files) == ["files/files/weights.bin"]
+    assert sorted(first.files) == ["extra/a.txt", "files/files/weights.bin", "one.txt"]
+
+
+def test_killed_without_a_runner_right_after_a_save_the_next_start_has_it(
+    alone: Path, program: Callable[..., Any]
+) -> None:
+    child = program(
+        """
+        import os, whistlestop
+        from whistlestop.blobs.checkpoints import CheckpointStore
+        CheckpointStore.commit = lambda *given, **named: os.kill(os.getpid(), 9)
+        with whistlestop.run("demo", every=4) as run:
+            run.track(state={"a": 1})
+            for step in run.steps(12):
+                pass
+        """
+    )
+    assert child.end() == -9
+    store = CheckpointStore(alone / "whistle-checkpoints" / "demo")
+    assert store.list("run-001") == []
+    with whistlestop.run("demo") as run:
+        run.track(state={})
+        assert next(run.steps(12)) in (4, 8)
+    assert [each.attempt_number for each in store.list("run-001")][-1] == 1
+    assert not list((alone / "whistle-checkpoints" / "demo" / "run-001").glob(".stage-*"))
+
+
+def test_a_commit_that_fails_is_told_and_the_training_is_not_finished(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with whistlestop.run("demo", every=4) as run:
+        run.track(state={"a": 1})
+        for step in run.steps(6):
+            if step == 4:
+                run._saver.finish()  # type: ignore[union-attr]
+                monkeypatch.setattr(CheckpointStore, "commit", full)
+    monkeypatch.undo()
+    monkeypatch.chdir(alone)
+    assert "step 6 could not be saved (all steps done)" in capfd.readouterr().err
+    root = alone / "whistle-checkpoints" / "demo" / "run-001"
+    assert not (root / "finished").exists()
+    assert [each.step for each in CheckpointStore(root.parent).list("run-001")] == [4]
+
+
+def test_the_first_save_finds_its_room_prepared(attached: Any, stage: Path) -> None:
+    model = torch.nn.Linear(2000, 1000)
+    optimizer = torch.optim.Adam(model.parameters())
+    with whistlestop.run() as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(6):
+            if step == 4:
+                run._saver._open_slots().wait_prepared()  # type: ignore[union-attr]
+                assert not published(stage)
+                for slot in staged.slots(stage):
+                    assert slot.is_symlink()
+                    assert (slot / "buffer").stat().st_size >= 3 * 8_000_000
+            model(torch.ones(1, 2000)).sum().backward()
+            optimizer.step()
+    sizes = {slot.name: (slot / "buffer").stat().st_size for slot in staged.slots(stage)}
+    assert len(set(sizes.values())) == 1
+    assert json.loads((published(stage)[0] / "stage.json").read_text())["step"] == 6

@@ -1,0 +1,64 @@
+"""What a checkpoint holds, by name, without reading more of it than is asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import whistlestop
+from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.domain.errors import BadRequest, NotFound
+
+
+@pytest.fixture
+def checkpoint(alone: Path) -> Path:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(200, 300), torch.nn.Linear(300, 400))
+    optimizer = torch.optim.Adam(model.parameters())
+    with whistlestop.run("demo") as run:
+        run.track(model=model, optimizer=optimizer, array=np.arange(50_000.0), state={"n": 7})
+        for _ in run.steps(2):
+            model(torch.ones(1, 200)).sum().backward()
+            optimizer.step()
+    return CheckpointStore(alone / "whistle-checkpoints" / "demo").list("run-001")[0].path
+
+
+def test_parts_are_had_by_name(checkpoint: Path) -> None:
+    stored = whistlestop.load(checkpoint)
+    assert stored.names() == sorted(stored) == ["array", "model", "optimizer", "state"]
+    assert stored["state"] == {"n": 7}
+    assert stored["array"][-1] == 49_999.0
+    assert stored["model"]["1.weight"].shape == (400, 300)
+    assert "model" in stored
+    assert "other" not in stored
+    assert stored.get("model") is stored["model"]
+    with pytest.raises(NotFound, match="it has: array, model, optimizer, state"):
+        stored["weights"]
+
+
+def test_tensors_are_listed_and_had_one_by_one(checkpoint: Path) -> None:
+    stored = whistlestop.load(str(checkpoint))
+    tensors = stored.tensors("model")
+    assert list(tensors) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert (tensors["1.weight"].dtype, tensors["1.weight"].shape) == ("float32", (400, 300))
+    assert torch.equal(stored.tensor("model", "1.bias"), stored["model"]["1.bias"])
+    assert stored.tensors("optimizer")["state.0.exp_avg"].shape == (300, 200)
+    assert stored.tensors("array")[""].dtype == "float64"
+    assert stored.tensors("state") == {}
+    with pytest.raises(NotFound, match="no tensor"):
+        stored.tensor("model", "2.bias")
+
+
+def test_a_tensor_is_read_without_its_neighbours(checkpoint: Path) -> None:
+    stored = whistlestop.load(checkpoint)
+    expected = {name: stored.tensor("optimizer", name).clone() for name in ("state.0.exp_avg", "state.2.exp_avg")}
+    again = whistlestop.load(checkpoint)
+    assert all(torch.equal(again.tensor("optimizer", name), each) for name, each in expected.items())
+    assert again._read == {}
+
+
+def test_only_a_directory_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="not the directory"):
+        whistlestop.load(tmp_path / "nothing")
+    assert whistlestop.load(tmp_path).names() == []
