@@ -387,6 +387,20 @@ def test_an_address_that_makes_no_sense_is_said_to_make_none() -> None:
             RemoteStorage(url).probe("main")
 
 
+def test_where_there_are_no_credentials_it_is_said_what_to_set(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in s3.env:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(StorageFailed, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        RemoteStorage("az://container/r-1").probe("main")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    storage = RemoteStorage(f"s3://{s3.bucket()}/r-1", s3.options)
+    with pytest.raises(StorageFailed, match="denied"):
+        storage.probe("main")
+
+
 def test_credentials_come_from_the_profile_where_the_environment_has_none(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

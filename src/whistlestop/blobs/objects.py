@@ -192,7 +192,8 @@ class Objects:
                 except StorageFailed:
                     raise
                 except Exception as error:
-                    raise StorageFailed(f"{self.url} can't be used as a storage: {_short(error)}") from error
+                    hint = f": set {_credentials(self.url)}" if "must be specified" in str(error) else ""
+                    raise StorageFailed(f"{self.url} can't be used as a storage: {_short(error)}{hint}") from error
             return self._made
 
     def _words(self, error: Exception) -> str:
@@ -201,10 +202,7 @@ class Objects:
         if code in ("NoSuchBucket", "ContainerNotFound") or (status == 404 and "bucket does not exist" in text):
             return f"there is no bucket {bucket}: create it, or correct the address {self.url}"
         if "169.254.169.254" in text:
-            return (
-                f"no credentials for {self.url}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where runs run, or"
-                " AWS_PROFILE"
-            )
+            return f"no credentials for {self.url}: set {_credentials(self.url)} where the server and its runs run"
         if status in (401, 403):
             return (
                 f"access to {self.url} is denied ({code or status}): check the credentials, and that they may list,"
@@ -277,6 +275,16 @@ def _status(error: BaseException) -> int | None:
 def _code(error: BaseException) -> str:
     found = _CODE.search(str(error))
     return found[1] if found else ""
+
+
+def _credentials(url: str) -> str:
+    match urlsplit(url).scheme:
+        case "gs":
+            return "GOOGLE_APPLICATION_CREDENTIALS"
+        case "s3" | "s3a":
+            return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,"
+        case _:
+            return "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
 
 
 def _unreachable(text: str) -> bool:
