@@ -259,3 +259,24 @@ def test_the_first_save_finds_its_room_prepared(attached: Any, stage: Path) -> N
     sizes = {slot.name: (slot / "buffer").stat().st_size for slot in staged.slots(stage)}
     assert len(set(sizes.values())) == 1
     assert json.loads((published(stage)[0] / "stage.json").read_text())["step"] == 6
+
+
+@pytest.mark.parametrize("own", ["1", "0"])
+def test_a_result_that_was_fetched_from_elsewhere_is_saved_again_only_if_it_is_of_another_run(
+    attached: Any, stage: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str
+) -> None:
+    def train() -> None:
+        with whistlestop.run() as run:
+            run.track(state={"a": 1})
+            list(run.steps(5))
+
+    train()
+    make_durable(attached, stage / "slot-0")
+    (kept,) = attached.store.list("train")
+    fetched = tmp_path / "fetched" / kept.path.name
+    fetched.parent.mkdir()
+    kept.path.rename(fetched)
+    monkeypatch.setenv(layout.ENV_RESTORE, str(fetched))
+    monkeypatch.setenv(layout.ENV_OWN, own)
+    train()
+    assert len(published(stage)) == (0 if own == "1" else 1)

@@ -31,6 +31,7 @@ class Settings:
     agree: str | None = None  # host:port where the ranks of several nodes meet
     digests: bool = False
     rate: float | None = None  # unnoticed preemptions per second of this pool
+    restore_own: bool = False  # what is restored is one of this phase, wherever it was fetched to
     stage: Path | None = None  # where saves are handed over; None: the program makes them durable itself
 
     @classmethod
@@ -52,6 +53,7 @@ class Settings:
             agree=env.get(layout.ENV_AGREE) or None,
             digests=env.get(layout.ENV_DIGESTS) == "1",
             rate=read_rate(env.get(layout.ENV_RATE)),
+            restore_own=env.get(layout.ENV_OWN) == "1",
             stage=_path(env, layout.ENV_STAGE),
         )
 

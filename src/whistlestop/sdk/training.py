@@ -378,7 +378,10 @@ class Training:
     def _starts_from_its_own(self) -> bool:
         """The checkpoint that it goes on from is one of this phase, not of another run."""
         place = self._open_saver().place
-        return place.start is not None and place.start.path.parent == place.store.root / place.phase
+        if place.start is None:
+            return False
+        fetched = self._settings.restore_own and place.start.path == self._settings.restore
+        return fetched or place.start.path.parent == place.store.root / place.phase
 
     def _epoch_of(self, step: int) -> int:
         if self._per_epoch:
