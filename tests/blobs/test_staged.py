@@ -159,3 +159,15 @@ def test_what_was_removed_can_be_had_back_for_a_day(store: CheckpointStore, tmp_
     with pytest.raises(Exception, match="for good"):
         store.recover(one)
     store.verify(two)
+
+
+def test_what_was_removed_under_an_earlier_attempt_counts_again_when_it_is_had_back(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    store.open_attempt("train", 1, "a-1")
+    one = store.commit(lay(tmp_path / "slot-0", 1)).checkpoint
+    store.discard(one, 1000.0)
+    store.open_attempt("train", 2, "a-2")
+    store.recover(one)
+    store.sweep("train", 2)
+    assert store.list("train") == [one]

@@ -37,7 +37,7 @@ def read(root: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
     """Size and hash. Only plain files inside `root`: a link could lead anywhere."""
     import hashlib
 
-    handle = _open(root, name)
+    handle = open_plain(root, name)
     try:
         if sync:
             os.fsync(handle)
@@ -54,7 +54,7 @@ def stream(root: Path, name: str, entry: FileEntry) -> Iterator[bytes]:
     """The bytes in pieces. Damaged at the end, if they were not those of the manifest."""
     import hashlib
 
-    handle = _open(root, name)
+    handle = open_plain(root, name)
     try:
         digest = hashlib.sha256()
         while chunk := os.read(handle, _CHUNK):
@@ -78,7 +78,7 @@ def write_pieces(
     written: list[int] = []
 
     def one(piece: Piece) -> None:
-        handle = _open(staged.directory, piece.source)
+        handle = open_plain(staged.directory, piece.source)
         try:
             digests[piece.name] = digest = _digest(blocks(handle, piece))
             path = target / piece.name
@@ -138,7 +138,7 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _open(root: Path, name: str) -> int:
+def open_plain(root: Path, name: str) -> int:
     path = root / name
     if os.path.realpath(path) != os.path.join(os.path.realpath(root), name):
         raise BadName(f"{name} leads out of {root} through a link")

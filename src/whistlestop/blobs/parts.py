@@ -188,7 +188,7 @@ class _Room:
 
 def _open(staged: Staged, piece: Piece) -> int:
     try:
-        return files._open(staged.directory, piece.source)
+        return files.open_plain(staged.directory, piece.source)
     except (OSError, BadName) as error:
         raise _unreadable(piece, error) from error
 

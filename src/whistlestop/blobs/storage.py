@@ -78,7 +78,8 @@ class Storage(ABC):
         content = {
             "attempt_number": attempt_number,
             "attempt_id": attempt_id,
-            "counted": [checkpoint.path.name for checkpoint in self.list(phase)],
+            # What was removed can be had back: it counts again then.
+            "counted": [each.path.name for each in (*self.list(phase), *(one for one, _ in self.trashed(phase)))],
         }
         if not self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(content).encode()):
             self.open_attempt(phase, attempt_number, attempt_id)  # somebody was quicker: who?
@@ -189,11 +190,16 @@ class Storage(ABC):
         number, name = max(numbers)
         try:
             content = json.loads(self._read(phase, name))
+        except FileNotFoundError:
+            return self._fence(phase)  # a later one has come, and this one was swept
+        except ValueError as error:
+            raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
+        try:
             if int(content["attempt_number"]) != number:
                 raise ValueError(f"it says attempt {content['attempt_number']}")
             return Fence(number, str(content["attempt_id"]), frozenset(map(str, content["counted"])))
         except (ValueError, TypeError, KeyError) as error:
-            raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
+            raise StorageFailed(f"{name} of {phase} makes no sense: {error!r}") from error
 
     def _counts(self, phase: str) -> Callable[[str, int], bool]:
         fence = self._fence(phase)
