@@ -74,8 +74,25 @@ def test_one_that_matters_is_not_removed_unless_somebody_insists(here: World, ru
     for saved, word in ((best, "best"), (pinned, "pinned"), (newest, "newest")):
         with pytest.raises(Refused, match=word):
             keeping.remove(here.context, run.id, saved, ME, force=False)
+    for saved in (best, newest):
         assert keeping.remove(here.context, run.id, saved, ME, force=True).changed
+    with pytest.raises(Refused, match="the only one"):  # the run is active: it has to go on from something
+        keeping.remove(here.context, run.id, pinned, ME, force=True)
+    attempt.ended("finished")
+    assert keeping.remove(here.context, run.id, pinned, ME, force=True).changed
     assert attempt.storage.list("main") == []
+
+
+def test_where_every_checkpoint_was_removed_a_new_attempt_does_not_begin_at_step_0_by_itself(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    with here.context.database.write() as connection:
+        checkpoints.trash(connection, run.id, [saved], here.now + DAY)
+    attempt.ended("preempted")
+    launch, _ = launches.build(here.context, here.attempt(run.id).id, "token", "http://127.0.0.1:1")
+    assert here.attempt(run.id).number == 2
+    assert launch.must_restore
 
 
 def test_one_in_use_is_not_removed_however_much_somebody_insists(here: World, run: RunView, attempt: Attempt) -> None:

@@ -11,6 +11,7 @@ from whistlestop.blobs.manifest import Checkpoint, Damaged
 from whistlestop.blobs.storage import DAY, Storage
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import NoCheckpoint, NotFound, Refused, StorageUnreachable, WhistleError
+from whistlestop.domain.states import RUN_ENDED
 from whistlestop.server.services import checkpoint_views, cleaning, ingest, storages
 from whistlestop.server.services.asking import named
 from whistlestop.server.services.context import Actor, Context
@@ -165,9 +166,16 @@ def _check_removable(connection: sa.Connection, run: Row, row: Row, force: bool)
             f"the checkpoint {said(row)} of {named(run)} is in use: an active run starts from it",
             hint="remove it once that run has ended",
         )
+    rows = checkpoints.of_run(connection, run.id)
+    good = [each.id for each in rows if each.phase == row.phase and checkpoints.eligible(each)]
+    if run.state not in RUN_ENDED and good == [row.id]:
+        # Else a lost machine would mean step 0, or a later phase without what it builds on.
+        raise Refused(
+            f"the checkpoint {said(row)} of {named(run)} is the only one that this active run has of that phase",
+            hint=f"let it save another one first (whistle save {run.number}), or end the run",
+        )
     if force:
         return
-    rows = checkpoints.of_run(connection, run.id)
     why = [
         word
         for word, so in (

@@ -31,7 +31,8 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         run = runs.get(connection, attempt.run_id)
         phase = phases.get(connection, attempt.phase_id)
         spec = spec_of(run.spec).phase(phase.name)
-        made = checkpoints.of_run(connection, run.id, phase.name)
+        # With the removed ones: where all of them were, it must not begin at step 0 as if nothing had been done.
+        made = checkpoints.of_run(connection, run.id, phase.name, trashed=True)
         protected = checkpoints.protected(connection, run.id)
         inputs = _inputs(connection, run, spec)
         limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
