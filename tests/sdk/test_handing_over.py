@@ -1,7 +1,7 @@
 """With a runner: saves are handed over in slots, and training goes on."""
 
 import json
-import time
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,18 @@ from whistlestop.sdk import room
 
 
 @pytest.fixture
-def stage(attached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The runner's side of it: a directory for the slots. What it does with them is up to the test."""
-    import shutil
-
-    attempt = new_id("a")
-    monkeypatch.setenv(layout.ENV_STAGE, str(tmp_path / "stage"))
-    monkeypatch.setenv(layout.ENV_ATTEMPT, attempt)
+def channel(channel: Any, tmp_path: Path) -> Any:
+    """With a directory for the slots. What is done with them is up to the test."""
+    attempt = new_id("a")  # its own: places in memory are named by it
     (tmp_path / "stage").mkdir()
-    yield tmp_path / "stage"
+    channel.extra |= {layout.ENV_STAGE: str(tmp_path / "stage"), layout.ENV_ATTEMPT: attempt}
+    yield channel
     shutil.rmtree(room.MEMORY / f"whistle-{attempt}", ignore_errors=True)
+
+
+@pytest.fixture
+def stage(attached: Any, tmp_path: Path) -> Path:
+    return tmp_path / "stage"
 
 
 def make_durable(attached: Any, slot: Path) -> int:
@@ -83,7 +85,6 @@ def test_a_periodic_save_is_put_off_while_both_slots_are_the_runners(attached: A
 
 
 def test_the_last_save_waits_for_a_slot(channel: Any, program: Callable[..., Any], wait: Any, tmp_path: Path) -> None:
-    (tmp_path / "stage").mkdir()
     child = program(
         """
         import whistlestop
@@ -92,7 +93,7 @@ def test_the_last_save_waits_for_a_slot(channel: Any, program: Callable[..., Any
             for step in run.steps(7):
                 pass
         """,
-        {**channel.env, layout.ENV_STAGE: str(tmp_path / "stage")},
+        channel.env,
     )
     wait(lambda: channel.control[Word.SAVING] == 8, "the last save to begin")
     assert child.process.poll() is None
@@ -165,8 +166,6 @@ def test_a_stage_that_can_not_be_used_is_a_warning(attached: Any, stage: Path) -
 def test_restarted_within_its_attempt_it_waits_for_what_it_had_handed_over(
     channel: Any, program: Callable[..., Any], wait: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "stage").mkdir()
-    env = {**channel.env, layout.ENV_STAGE: str(tmp_path / "stage")}
     script = """
         import os, whistlestop
         with whistlestop.run(every=4) as run:
@@ -176,11 +175,11 @@ def test_restarted_within_its_attempt_it_waits_for_what_it_had_handed_over(
                 if step == 5:
                     os._exit(3)
         """
-    assert program(script, env).end() == 3
-    again = program(script, env)
-    time.sleep(0.1)
+    assert program(script, channel.env).end() == 3
+    again = program(script, channel.env)
+    wait(lambda: bool(channel.control[Word.IMPORTED]), "it to begin")
     assert make_durable(channel, tmp_path / "stage" / "slot-0") == 4
-    assert again.line() == "4"
+    assert again.line() == "4", again.end() or again.stderr
 
 
 def test_files_of_frameworks_are_staged_as_they_are(attached: Any, stage: Path, tmp_path: Path) -> None:

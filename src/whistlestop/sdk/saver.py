@@ -5,23 +5,23 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import SaveFailed
 from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
+from whistlestop.sdk.committing import Committer, Saved
 from whistlestop.sdk.group import PUBLISHED, STAGE_FAILED, STAGED
+from whistlestop.sdk.lazy import Lazy
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import Place
 from whistlestop.sdk.restoring import Restored, Restoring
+from whistlestop.sdk.slots import Slot, Slots
+from whistlestop.sdk.staging import Laid, lay, read_table, write_table
 
-if TYPE_CHECKING:
-    from whistlestop.blobs import staged
-    from whistlestop.sdk.committing import Committer, Saved
-    from whistlestop.sdk.lazy import Lazy
-    from whistlestop.sdk.slots import Slot, Slots
-    from whistlestop.sdk.staging import Laid
-
+# All of it is imported before the loop: a class that is made when the main thread has ended by Ctrl-C, in a save of
+# another one, would make Python forget how it ended.
 __all__ = ["PERIODIC", "Restored", "Saver"]
 
 PERIODIC: Final = "on its cadence"  # such a save can wait for the next boundary
@@ -63,7 +63,7 @@ class Saver:
 
     def save(
         self, step: int, *, why: str, meta: Mapping[str, Any], files: Mapping[str, Path] | None = None
-    ) -> "Saved | None":
+    ) -> Saved | None:
         """None if it could not be saved: people are told, training goes on; or if it was put off. Only the process
         that leads hands it over."""
         if not self._attachment.leads and not self.needs_all_ranks:
@@ -121,7 +121,7 @@ class Saver:
 
     # Saving.
 
-    def _save(self, step: int, meta: Mapping[str, Any], files: Mapping[str, Path]) -> "Saved | None":
+    def _save(self, step: int, meta: Mapping[str, Any], files: Mapping[str, Path]) -> Saved | None:
         self._saves += 1
         begun = time.perf_counter()
         if self._lazy is not None:
@@ -148,11 +148,7 @@ class Saver:
             if self.needs_all_ranks and self._group is not None:
                 self._group.tell({PUBLISHED: self._saves})
 
-    def _lay(
-        self, slots: "Slots", slot: "Slot", files: Mapping[str, Path], keep_for_later: Collection[int] = ()
-    ) -> "Laid":
-        from whistlestop.sdk.staging import lay
-
+    def _lay(self, slots: Slots, slot: Slot, files: Mapping[str, Path], keep_for_later: Collection[int] = ()) -> Laid:
         own, leads = f"ranks/{self._rank}/", self._attachment.leads
         parts = {
             name: (own if part.per_rank and self._size > 1 else "", part)
@@ -162,8 +158,8 @@ class Saver:
         return lay(slots, slot, parts, added=files, digests=self._digests, keep_for_later=keep_for_later)
 
     def _hand_over_later(
-        self, lazy: "Lazy", slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], begun: float
-    ) -> "Saved":
+        self, lazy: Lazy, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
+    ) -> Saved:
         """When the rest is copied. The loop goes on, up to its optimizer's step."""
         saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
         self._took(begun)
@@ -185,19 +181,17 @@ class Saver:
         lazy.begin(copy)
         return saved
 
-    def _open_lazy(self) -> "Lazy | None":
+    def _open_lazy(self) -> Lazy | None:
         if self._lazily and self._lazy is None:
             optimizers = [part.optimizer for part in self.parts.values() if part.optimizer is not None]
             if not optimizers:
                 self._lazily = False
                 self._attachment.warn("lazy=True does nothing here: no optimizer of torch is tracked")
                 return None
-            from whistlestop.sdk.lazy import Lazy
-
             self._lazy = Lazy(optimizers)
         return self._lazy
 
-    def _hand_over(self, slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], begun: float) -> "Saved":
+    def _hand_over(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float) -> Saved:
         saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
         self._took(begun)
         self._keep_in_mind(step)
@@ -206,18 +200,12 @@ class Saver:
             self._slots.prepare(laid.size)  # the other one, if it was never used
         return saved
 
-    def _make_saved(self, step: int, size: int) -> "Saved":
-        from whistlestop.sdk.committing import Saved
-
+    def _make_saved(self, step: int, size: int) -> Saved:
         if self.place.stage is None:
             return Saved(step, size)
         return Saved(step, size, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
 
-    def _describe(
-        self, slot: "Slot", laid: "Laid", step: int, meta: Mapping[str, Any], blocked: float
-    ) -> "staged.Staged":
-        from whistlestop.blobs import staged
-
+    def _describe(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], blocked: float) -> staged.Staged:
         place = self.place
         told = {"digests": laid.digests} if self._digests else {}
         return staged.Staged(
@@ -232,10 +220,7 @@ class Saver:
             block_seconds=blocked,
         )
 
-    def _publish(self, found: "staged.Staged", saved: "Saved") -> None:
-        from whistlestop.blobs import staged
-        from whistlestop.sdk.committing import Committer
-
+    def _publish(self, found: staged.Staged, saved: Saved) -> None:
         place, progress = self.place, self._attachment.progress
         staged.publish(found)
         progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = found.step + 1
@@ -262,10 +247,8 @@ class Saver:
         if self.saved_step == step:
             self.saved_step = -1
 
-    def _open_slots(self) -> "Slots":
+    def _open_slots(self) -> Slots:
         if self._slots is None:
-            from whistlestop.sdk.slots import Slots
-
             group, place = self._group, self.place
             # What frameworks write themselves is of unknown size: not into memory.
             writes = any(part.files for part in self.parts.values())
@@ -282,8 +265,6 @@ class Saver:
 
     def _save_own(self, step: int) -> None:
         """A rank's own parts, laid where rank 0 looks for them. Whatever happens, rank 0 must not wait for it."""
-        from whistlestop.sdk.staging import write_table
-
         group = self._group
         assert group is not None
         try:
@@ -300,10 +281,8 @@ class Saver:
         finally:
             group.mine[STAGED] = self._saves
 
-    def _gather(self, slot: "Slot", laid: "Laid", step: int) -> None:
+    def _gather(self, slot: Slot, laid: Laid, step: int) -> None:
         """Rank 0: what all others have laid."""
-        from whistlestop.sdk.staging import read_table
-
         group = self._group
         assert group is not None
         group.mine[STAGED] = self._saves
