@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Whistle, own_process
 
+from whistlestop.cli.submitting import submit_directory
+from whistlestop.client import Client
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
@@ -55,6 +57,24 @@ def test_one_command_runs_as_if_it_ran_here(served: Whistle) -> None:
     assert failed.code == 1
     assert failed.json["status"] == "failed"
     assert failed.json["phases"][0]["attempts"][0]["exit_code"] == 7
+
+
+class Late(Client):
+    """Asks whether the code is there just before the server lets it go."""
+
+    asked = 0
+
+    def has_bundle(self, digest: str) -> bool:
+        self.asked += 1
+        return self.asked == 1 or super().has_bundle(digest)
+
+
+def test_code_that_the_server_lets_go_meanwhile_is_sent_again(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text(f"# {tmp_path}")
+    with Late(server.url, server.token) as client:
+        run = submit_directory(client, tmp_path, spec="name: late\ncommand: 'true'\n")
+        assert client.asked == 2
+        assert run.code.bundle is not None
 
 
 def test_a_pipeline_is_submitted_listed_shown_and_read(served: Whistle) -> None:

@@ -185,7 +185,7 @@ def test_a_killed_run_says_who_what_and_the_last_lines(
     expect(page.get_by_role("button", name="Kill", exact=True)).to_have_count(0)
     check_page(page, "run-killed")
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/checkpoints" in request.url else None)
+    page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/checkpoints") else None)
     with refused(page, re.compile(r"/logs\?tail|/checkpoints$")):
         page.reload()
         expect(ending).to_contain_text("They can't be read: The server can't be reached. It is asked again")

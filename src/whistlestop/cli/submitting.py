@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whistlestop.cli.failures import InFile
-from whistlestop.domain.errors import SpecInvalid
+from whistlestop.domain.errors import NotFound, SpecInvalid
 
 if TYPE_CHECKING:
     from whistlestop.client import Client
@@ -38,7 +38,8 @@ def submit_directory(
 
     directory = directory.resolve()
     commit = commit_of(directory)
-    try:
+
+    def submit() -> "RunView":
         return client.submit(
             spec,
             workflow=workflow,
@@ -50,6 +51,14 @@ def submit_directory(
             dirty=commit.dirty,
             note=note,
         )
+
+    try:
+        try:
+            return submit()
+        except NotFound as error:
+            if in_place or "bundle" not in error.text:
+                raise
+            return submit()  # the last run with this code was deleted meanwhile, and the server has just let it go
     except SpecInvalid as error:
         raise InFile(file, error) from error
 
