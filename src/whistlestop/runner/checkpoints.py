@@ -132,6 +132,7 @@ class CheckpointKeeper:
             self._say("checkpoint", f"Checkpoint of step {checkpoint.step} is there.", **self._describe(checkpoint))
 
     def _save(self, slot: Path) -> None:
+        found: Staged | None = None
         try:
             found = staged.read(slot)
             if found is None:
@@ -144,7 +145,7 @@ class CheckpointKeeper:
                 raise SaveFailed(f"{slot} belongs to attempt {found.attempt_number} of {found.phase}")
             done = self._try(found)
         except WhistleError as error:
-            self._give_up(slot, error)
+            self._give_up(slot, found.step if found else None, error)
             return
         staged.release(slot)
         if done is not None:
@@ -185,7 +186,7 @@ class CheckpointKeeper:
         except (OSError, WhistleError) as problem:
             note(f"checkpoints: {problem!r}")
 
-    def _give_up(self, slot: Path, error: WhistleError) -> None:
+    def _give_up(self, slot: Path, step: int | None, error: WhistleError) -> None:
         staged.release(slot)
         self._failed()
         if isinstance(error, Fenced):
@@ -194,6 +195,7 @@ class CheckpointKeeper:
         self._say(
             "save_failed",
             f"A save was given up: {error.text}. The ones before it are untouched.",
+            step=step,
             why=error.text,
             final=True,
         )
