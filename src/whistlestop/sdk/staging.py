@@ -1,10 +1,12 @@
 """Parts into a slot: states into its buffer, what frameworks write themselves into files/, what the program adds into
 added/. Only rank 0's slot is published; the other ranks lay a table beside their buffers."""
 
+import gc
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +64,8 @@ def lay(
             laid.pieces += _tree(slot, f"{prefix}{FILES}/{name}", f"{FILES}/{prefix}{name}")
         else:
             state = part.save()
-            plan_state(plan, f"{prefix}{PARTS}/{name}", state)
+            with _without_collector():
+                plan_state(plan, f"{prefix}{PARTS}/{name}", state)
         if digests:
             laid.digests |= _digests(f"{_rank_of(prefix)}{name}", state, part)
     for name, source in given.items():
@@ -111,6 +114,19 @@ def read_table(slot: Slot, rank: int, step: int) -> Laid:
 
 
 # How it is done.
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Planning makes thousands of small things that all stay: looking for garbage among them, and among all that a
+    framework holds, would take longer than the planning itself."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _digests(name: str, state: Any, part: Part) -> dict[str, str]:
