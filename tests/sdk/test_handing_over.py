@@ -279,3 +279,21 @@ def test_a_result_that_was_fetched_from_elsewhere_is_saved_again_only_if_it_is_o
     monkeypatch.setenv(layout.ENV_OWN, own)
     train()
     assert len(published(stage)) == (0 if own == "1" else 1)
+
+
+def test_where_no_thread_can_be_started_it_is_saved_all_the_same(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    model = torch.nn.Linear(1200, 1000)
+    with whistlestop.run("demo", every=2) as run:
+        run.track(model=model)
+        for step in run.steps(5):
+            if step == 1:
+                monkeypatch.setattr("threading.Thread.start", refuse)
+    monkeypatch.undo()
+    store = CheckpointStore(alone / "whistle-checkpoints" / "demo")
+    newest, aside = store.newest("run-001")
+    assert newest is not None
+    assert (newest.step, aside) == (5, [])
+    assert torch.equal(whistlestop.load(newest.path)["model"]["weight"], model.weight)

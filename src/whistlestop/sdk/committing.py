@@ -70,10 +70,15 @@ class Committer:
     def submit(self, found: Staged, saved: Saved) -> None:
         with self._changed:
             self._open += 1
-        self._queue.put((found, saved))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="whistlestop-commit")
-            self._thread.start()
+            thread = threading.Thread(target=self._run, daemon=True, name="whistlestop-commit")
+            try:
+                thread.start()
+                self._thread = thread
+            except RuntimeError:  # the program is ending, or has too many: then it is done here
+                self._take(found, saved)
+                return
+        self._queue.put((found, saved))
 
     def wait(self) -> None:
         """Until all of them are durable, or have failed."""
@@ -82,18 +87,20 @@ class Committer:
 
     def _run(self) -> None:
         while True:
-            found, saved = self._queue.get()
-            done: Checkpoint | None = None
-            try:
-                done = self._commit(found)
-            except Exception as error:  # a full disk, a fence, or what nobody thought of: training goes on
-                self._failed(found, error)
-            finally:
-                self._release(found.directory)
-                saved.settle(done)
-                with self._changed:
-                    self._open -= 1
-                    self._changed.notify_all()
+            self._take(*self._queue.get())
+
+    def _take(self, found: Staged, saved: Saved) -> None:
+        done: Checkpoint | None = None
+        try:
+            done = self._commit(found)
+        except Exception as error:  # a full disk, a fence, or what nobody thought of: training goes on
+            self._failed(found, error)
+        finally:
+            self._release(found.directory)
+            saved.settle(done)
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
 
     def _commit(self, found: Staged) -> Checkpoint:
         if not self._swept:

@@ -40,9 +40,14 @@ def copy_all(target: memoryview, copies: Sequence[Copy], *, threads: int = _MOST
     total = sum(each.size for each in plain)
     count = 1 if total < _ALONE else min(threads, _processors())
     shares = _shares(plain, total, count)
-    helpers = [threading.Thread(target=_move, args=(start, share), daemon=True) for share in shares[1:]]
-    for helper in helpers:
-        helper.start()
+    helpers = []
+    for share in shares[1:]:
+        helper = threading.Thread(target=_move, args=(start, share), daemon=True)
+        try:
+            helper.start()
+            helpers.append(helper)
+        except RuntimeError:  # the program is ending, or has too many: then it is done here
+            _move(start, share)
     _move(start, shares[0])
     for helper in helpers:
         helper.join()

@@ -30,8 +30,12 @@ class Lazy:
     def begin(self, copy: Callable[[], None]) -> None:
         self.wait()
         self.waited = 0.0
-        self._thread = threading.Thread(target=copy, daemon=True, name="whistlestop-copy")
-        self._thread.start()
+        thread = threading.Thread(target=copy, daemon=True, name="whistlestop-copy")
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError:  # the program is ending, or has too many: then it is done here
+            copy()
 
     def wait(self) -> None:
         """Until what was begun is done. Called before every step of an optimizer."""

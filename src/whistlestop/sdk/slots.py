@@ -85,8 +85,12 @@ class Slots:
         if not waiting or (self._thread is not None and self._thread.is_alive()):
             return
         self._hurry.clear()
-        self._thread = threading.Thread(target=self._prepare, args=(size,), daemon=True, name="whistlestop-slots")
-        self._thread.start()
+        thread = threading.Thread(target=self._prepare, args=(size,), daemon=True, name="whistlestop-slots")
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError:  # the program is ending, or has too many: the save makes its own room
+            pass
 
     def wait_prepared(self) -> None:
         if self._thread is not None:
