@@ -286,7 +286,7 @@ def test_where_no_thread_can_be_started_it_is_saved_all_the_same(alone: Path, mo
         raise RuntimeError("can't start new thread")
 
     with whistlestop.run("demo", every=2) as run:
-        run.track(state={"a": 1})
+        run.track(state={"a": 1}, more={"much": bytes(9 << 20)})
         for step in run.steps(5):
             if step == 1:
                 monkeypatch.setattr("threading.Thread.start", refuse)

@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -116,16 +117,32 @@ def in_threads(act: Callable[[Item], None], items: Iterable[Item], size: int) ->
         for item in everything:
             act(item)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    left = iter(everything)
+    errors: list[BaseException] = []
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        waiting = [pool.submit(act, item) for item in everything]
+    def work() -> None:
+        for item in left:
+            if errors:
+                return
+            try:
+                act(item)
+            except BaseException as error:
+                errors.append(error)
+
+    # By hand: an executor can't be made any more while the interpreter ends, and that is when last saves are written.
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(THREADS - 1)]
+    started = []
+    for helper in helpers:
         try:
-            for each in waiting:
-                each.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            helper.start()
+            started.append(helper)
+        except RuntimeError:  # no more threads, for the same reason or another: then alone
+            break
+    work()
+    for helper in started:
+        helper.join()
+    if errors:
+        raise errors[0]
 
 
 def sync_directory(path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import Checkpoint, SaveFailed
@@ -16,6 +16,9 @@ from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
 from whistlestop.domain.errors import WhistleError
 from whistlestop.runner.notes import note
+
+if TYPE_CHECKING:
+    from whistlestop.wire.launch import Launch
 
 Tell = Callable[..., None]
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0  # seconds between two tries
@@ -103,7 +106,7 @@ class CheckpointKeeper:
     def _shared(self) -> Path:
         """Where the ranks of several nodes meet."""
         root = getattr(self._storage, "root", self._stage)
-        return Path(root) / self._phase / f".stage-{self._attempt_id}"
+        return Path(root) / self._phase / shared_stage(self._attempt_id)
 
     def _run(self) -> None:
         try:
@@ -274,6 +277,10 @@ def _failure(found: Staged, error: WhistleError, tries: int) -> Mapping[str, Any
     return {"step": found.step, "why": error.text, "tries": tries, "final": False}
 
 
+def shared_stage(attempt_id: str) -> str:
+    return f".stage-{attempt_id}"
+
+
 SHM: Final = Path("/dev/shm")
 
 
@@ -282,9 +289,11 @@ def memory_of(attempt_id: str) -> Path:
     return SHM / f"whistle-{attempt_id}"
 
 
-def clear(directory: Path, attempt_id: str) -> None:
+def clear(launch: "Launch") -> None:
     """The slots, and what was fetched for the program: nobody needs them behind its end."""
     import shutil
 
-    for path in (memory_of(attempt_id), directory / "stage", directory / "fetched"):
+    directory, phase = Path(launch.directory), Path(launch.checkpoints) / launch.phase
+    shared = phase / shared_stage(launch.attempt_id)
+    for path in (memory_of(launch.attempt_id), directory / "stage", directory / "fetched", shared):
         shutil.rmtree(path, ignore_errors=True)

@@ -110,7 +110,7 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         killed = control is not None and control[Word.STOP_LEVEL] >= Stop.KILL
         keeper.finish(KILL_PATIENCE if killed else None)
     with noted("salvage: the slots"):
-        clear(Path(launch.directory), launch.attempt_id)
+        clear(launch)
     words = f"the runner died without a word; {gone.ended} processes were found and ended"
     known: dict[str, Any] = (
         progress.last_words(control)

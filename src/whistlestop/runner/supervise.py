@@ -355,7 +355,7 @@ class Supervisor:
         self._book.close()
         killed = self._climber.stop is Stop.KILL or self._unwanted
         self._keeper.finish(KILL_PATIENCE if killed else None)
-        clear(self._directory, self._launch.attempt_id)
+        clear(self._launch)
 
     def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
         control = self._control
