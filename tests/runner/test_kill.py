@@ -97,6 +97,7 @@ def test_a_killed_program_leaves_nothing(both: Kit, program: str) -> None:
 
 def test_a_bystander_with_the_same_command_is_untouched(both: Kit, bystander: "subprocess.Popen[bytes]") -> None:
     job = both.launch("sleep", "1234")
+    until(lambda: len(both.alive(job)) == 1, "the first")  # two attempts of one phase: the later one comes later
     other = both.launch("sleep", "1234", attempt_number=2)
     until(lambda: len(both.alive(job)) == 1 and len(both.alive(other)) == 1, "both")
     both.engine.cancel(job)

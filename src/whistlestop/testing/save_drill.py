@@ -27,6 +27,7 @@ from whistlestop.testing.wait import until
 from whistlestop.testing.watchers import PROGRAMS, alive_with, runners_of
 from whistlestop.wire.api import RunView
 
+PER_RUN = 6  # then it is stopped and judged: a program that dies again and again waits longer each time
 EVERY = 3  # steps: something is being saved at nearly every moment
 
 
@@ -65,14 +66,15 @@ class Drill:
         self._committed = 0
 
     def run(self, rounds: int, victims: Sequence[str] = ("program", "runner", "server")) -> Report:
-        run = self._submit(steps=10**6)
-        for _ in range(rounds):
-            victim = self._chance.choice((*victims, *self._faults))
-            self._report.victims[victim] += 1
-            self._strike(run.id, victim)
-            self._look(run.id)
-        self._report.rounds = rounds
-        self._finish(run.id)
+        while self._report.rounds < rounds:
+            run, self._committed = self._submit(steps=10**6), 0
+            for _ in range(min(PER_RUN, rounds - self._report.rounds)):
+                victim = self._chance.choice((*victims, *self._faults))
+                self._report.victims[victim] += 1
+                self._report.rounds += 1
+                self._strike(run.id, victim)
+                self._look(run.id)
+            self._finish(run.id)
         return self._report
 
     def _submit(self, steps: int) -> RunView:
@@ -128,7 +130,9 @@ class Drill:
             view = self._server.wait(run, within=240)
             assert view.status == "completed", f"{view.status}: {view.reason}"
             attempts = view.phases[0].attempts
-            self._report.attempts, self._report.steps = len(attempts), attempts[-1].last_step or 0
+            last = attempts[-1].last_step or 0
+            self._report.attempts += len(attempts)
+            self._report.steps += last
             for event in client.events(run):
                 self._report.set_aside += event.kind == "checkpoint_set_aside"
                 self._report.failed_saves += event.kind == "save_failed"
@@ -137,7 +141,7 @@ class Drill:
         assert not [line for line in lines if "WRONG" in line]
         found, _ = self._storage(run).newest("train")
         assert found is not None
-        assert found.step == self._report.steps >= self._committed
+        assert found.step == last >= self._committed
         ends = [line.split()[1] for line in lines if line.startswith("end ")]
         assert ends == [chained(found.step).hex()], "the end is not what an uninterrupted training would have given"
         left = [path for path in Path("/dev/shm").glob("whistle-*") if path.name.removeprefix("whistle-") in

@@ -98,7 +98,7 @@ def remove(context: Context, reference: str, checkpoint_id: str, actor: Actor, *
             _check_removable(connection, run, row, force)
             checkpoints.trash(connection, run.id, [row.id], now + DAY)
     if row.trashed_until is not None:
-        text = f"the checkpoint {said(row)} of {named(run)} was removed before; {_back(run, row, row.trashed_until)}"
+        text = f"the checkpoint {said(row)} of {named(run)} was removed before; {_back(run, row)}"
         return _done(context, run, row, False, text)
     try:
         storage = storages.of_run(context.settings, run)
@@ -114,7 +114,7 @@ def remove(context: Context, reference: str, checkpoint_id: str, actor: Actor, *
         orders = ingest.standing_orders(connection, run.id, with_protected=True)
     for attempt_id, order in orders:
         context.hub.ordered(attempt_id, order)
-    text = f"the checkpoint {said(row)} of {named(run)} is removed; {_back(run, row, now + DAY)}"
+    text = f"the checkpoint {said(row)} of {named(run)} is removed; {_back(run, row)}"
     return _done(context, run, row, True, text)
 
 
@@ -192,8 +192,8 @@ def _check_removable(connection: sa.Connection, run: Row, row: Row, force: bool)
         )
 
 
-def _back(run: Row, row: Row, until: float) -> str:
-    return f"whistle checkpoints {run.number} restore --step {row.step} brings it back until {iso(until)}"
+def _back(run: Row, row: Row) -> str:
+    return f"whistle checkpoints {run.number} restore --step {row.step} brings it back, for a day"
 
 
 def _record(
