@@ -440,6 +440,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.long
 def test_the_memory_for_an_upload_does_not_grow_with_its_size(bucket: Bucket) -> None:
     one = os.urandom(32 << 20)
     files = {f"parts/m/{each:06d}": bytes([each]) + one[1:] for each in range(6)}

@@ -171,3 +171,43 @@ def test_what_was_removed_under_an_earlier_attempt_counts_again_when_it_is_had_b
     store.recover(one)
     store.sweep("train", 2)
     assert store.list("train") == [one]
+
+
+@pytest.mark.parametrize("content", [b"", b"no JSON"])
+def test_one_whose_manifest_can_not_be_read_is_set_aside_and_not_swept_by_the_next_attempt(
+    store: CheckpointStore, tmp_path: Path, content: bytes
+) -> None:
+    store.open_attempt("train", 1, "a-1")
+    one, two = (store.commit(lay(tmp_path / "slot-0", step)).checkpoint for step in (1, 2))
+    manifest = two.path / "manifest.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(content)
+    store.open_attempt("train", 2, "a-2")
+    found, aside = store.newest("train")
+    assert (found, [each.path for each, _ in aside]) == (one, [two.path])
+    store.sweep("train", 2)
+    manifest.write_bytes(whole)
+    assert store.newest("train") == (two, [])
+
+
+def test_a_file_that_has_rotted_is_not_linked_to_for_ever(store: CheckpointStore, tmp_path: Path) -> None:
+    first = store.commit(lay(tmp_path / "slot-0", 1)).checkpoint
+    (first.path / "parts/model/000000").write_bytes(BASE[::-1])
+    second = store.commit(lay(tmp_path / "slot-0", 2))
+    store.verify(second.checkpoint)
+    assert second.written == second.checkpoint.bytes
+
+
+def test_a_name_in_the_trash_is_not_used_again(store: CheckpointStore, tmp_path: Path) -> None:
+    first = store.commit(lay(tmp_path / "slot-0", 1)).checkpoint
+    store.discard(first, 1000.0)
+    second = store.commit(lay(tmp_path / "slot-0", 1)).checkpoint
+    assert second.revision == 1
+    store.recover(first)
+    assert store.list("train") == [second, first]
+
+
+@pytest.mark.parametrize("step", [-1, 10**15])
+def test_a_step_that_can_not_be_is_refused(tmp_path: Path, step: int) -> None:
+    with pytest.raises(SaveFailed, match="there is no step"):
+        lay(tmp_path / "slot-0", step)

@@ -96,8 +96,9 @@ def test_the_list_is_newest_first_and_the_same_step_again_is_a_revision(place: P
     assert [(each.step, each.revision) for each in found] == [(1000, 0), (200, 1), (200, 0), (100, 0)]
     assert len({each.id for each in found}) == 4
     place.storage.discard(found[1], 1.0)
-    assert place.save(200).checkpoint.revision >= 1, "a name that is in the trash"
-    assert len({place.storage.where(each) for each in found}) == 4
+    assert place.save(200).checkpoint.revision == 2, "a name that is in the trash"
+    place.storage.recover(found[1])
+    assert [each.revision for each in place.storage.list("main") if each.step == 200] == [2, 1, 0]
 
 
 def test_what_has_not_changed_is_not_written_again(place: Place) -> None:

@@ -181,6 +181,37 @@ def test_when_the_program_has_ended_a_storage_is_not_waited_for_for_ever(
     assert keeper.saved_step is None
 
 
+def test_what_nobody_thought_of_does_not_take_a_slot_away(desk: Desk) -> None:
+    desk.store.failures = [OverflowError("an offset that can't be")]
+    keeper = desk.keeper()
+    keeper.start()
+    desk.save(keeper, 1, 2)
+    keeper.finish()
+    assert desk.told.kinds() == ["save_failed", "checkpoint"]
+    assert desk.failed == 1
+
+
+def test_a_file_system_that_hiccups_is_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST_DELAY", 0.001)
+    desk.store.failures = [OSError(116, "Stale file handle")]
+    keeper = desk.keeper()
+    keeper.start()
+    desk.save(keeper, 1)
+    keeper.finish()
+    assert desk.told.kinds() == ["save_failed", "checkpoint"]
+
+
+def test_a_slot_is_found_without_being_told_of(desk: Desk) -> None:
+    keeper = desk.keeper()
+    keeper.start()
+    desk.lay(1)
+    for _ in range(3):
+        keeper.scan()
+    until(lambda: desk.told.steps() == [1], "the checkpoint")
+    keeper.finish()
+    assert desk.store.begun == [1]
+
+
 def test_a_fenced_attempt_gives_up_at_once(desk: Desk) -> None:
     desk.store.open_attempt("train", 2, "a-2")
     keeper = desk.keeper()

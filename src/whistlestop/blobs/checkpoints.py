@@ -80,18 +80,25 @@ class CheckpointStore(Storage):
 
     def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
         began = time.perf_counter()
-        self.check_fence(staged.phase, staged.attempt_number)
-        writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
-        known = self._known(staged.phase)
         try:
-            digests, written = files.write_pieces(staged, writer.path, known, progress)
             self.check_fence(staged.phase, staged.attempt_number)
-            checkpoint = writer.commit(staged.meta, expected=digests)
+            try:
+                checkpoint, written = self._write(staged, self._known(staged.phase), progress)
+            except ReadsOtherwise:  # a file that was linked to is not what it was: this one stands by itself
+                checkpoint, written = self._write(staged, {}, progress)
         except OSError as error:
             raise SaveFailed(f"step {staged.step} of {staged.phase} could not be saved: {error}") from error
+        return Committed(checkpoint, written, time.perf_counter() - began)
+
+    def _write(
+        self, staged: Staged, known: Mapping[tuple[int, str], Path], progress: Callable[[int], None]
+    ) -> tuple[Checkpoint, int]:
+        writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
+        try:
+            digests, written = files.write_pieces(staged, writer.path, known, progress)
+            return writer.commit(staged.meta, expected=digests, fence=self.check_fence), written
         finally:
             writer.discard()
-        return Committed(checkpoint, written, time.perf_counter() - began)
 
     def _known(self, phase: str) -> Mapping[tuple[int, str], Path]:
         """Files of the newest checkpoints by size and hash. They were read back when they were written."""
@@ -258,6 +265,10 @@ class CheckpointStore(Storage):
         return [(self.root / phase / name, match) for name in names if (match := pattern.fullmatch(name))]
 
 
+class ReadsOtherwise(SaveFailed):
+    """What is on the disk is not what was written."""
+
+
 class CheckpointWriter:
     """One save. Add files, or write them into `path` directly; `commit` takes all that is there, and moves it."""
 
@@ -305,14 +316,22 @@ class CheckpointWriter:
         except OSError as error:
             raise self._failed(error) from error
 
-    def commit(self, meta: Mapping[str, Any], *, expected: Mapping[str, str] | None = None) -> Checkpoint:
+    def commit(
+        self,
+        meta: Mapping[str, Any],
+        *,
+        expected: Mapping[str, str] | None = None,
+        fence: Callable[[str, int], None] = lambda phase, attempt_number: None,
+    ) -> Checkpoint:
         """Make it durable, then make it count. SaveFailed leaves nothing that could be taken for a checkpoint.
 
-        `expected`: the hashes of what was meant to be written; what is read back has to have the same.
+        `expected`: the hashes of what was meant to be written; what is read back has to have the same. `fence` is
+        asked last of all.
         """
         try:
             found = self._read_back()
             self._compare(found, expected)
+            fence(self._phase, self._attempt_number)
             target, revision = self._free_name()
             checkpoint = Checkpoint(
                 id=new_id("c"),
@@ -371,7 +390,7 @@ class CheckpointWriter:
             return
         for name in sorted({*found, *expected}):
             if name not in found or name not in expected or found[name].sha256 != expected[name]:
-                raise SaveFailed(f"{name} of step {self._step} reads back as something else than what was written")
+                raise ReadsOtherwise(f"{name} of step {self._step} reads back as something else than what was written")
 
     def _free_name(self) -> tuple[Path, int]:
         """Names are never used again: what has one may be in use, or half removed."""
@@ -379,7 +398,8 @@ class CheckpointWriter:
         revisions = [
             int(match[3] or 0)
             for each in os.listdir(self.path.parent)
-            if (match := DIRECTORY.fullmatch(each)) and (each == name or each.startswith(f"{name}.r"))
+            if (match := DIRECTORY.fullmatch(trashed[2] if (trashed := TRASH.fullmatch(each)) else each))
+            and (match[0] == name or match[0].startswith(f"{name}.r"))
         ]
         revision = max(revisions, default=-1) + 1
         return self.path.parent / directory_name(self._step, self._attempt_number, revision), revision

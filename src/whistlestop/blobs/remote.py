@@ -33,14 +33,13 @@ from whistlestop.blobs.manifest import (
 )
 from whistlestop.blobs.objects import PATIENCE, Listed, Objects
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import FENCE, Committed, Fence, Fenced, Probe, Storage, StorageFailed
+from whistlestop.blobs.storage import FENCE, Committed, Fenced, Probe, Storage, StorageFailed
 from whistlestop.domain.ids import new_id
 
 PROBE_PATIENCE: Final = 10.0  # a wrong address shall be known before anything was trained
 _TRASH = re.compile(r"(\d+)-(step-.+)\.json")
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _REVISIONS: Final = 100
-_LOOKS: Final = 5
 
 
 class RemoteStorage(Storage):
@@ -267,14 +266,6 @@ class RemoteStorage(Storage):
         if f"{phase}/{name}" not in self._fences:
             self._fences[f"{phase}/{name}"] = self._objects.read(f"{phase}/{name}")
         return self._fences[f"{phase}/{name}"]
-
-    def _fence(self, phase: str) -> Fence | None:
-        for _ in range(_LOOKS):
-            try:
-                return super()._fence(phase)
-            except FileNotFoundError:  # a later one has replaced it while we looked
-                continue
-        raise StorageFailed(f"{self._objects.url}/{phase} lists a fence that is not there")
 
     def _create(self, phase: str, name: str, data: bytes) -> bool:
         return self._objects.create(f"{check_phase(phase)}/{name}", data)

@@ -20,6 +20,7 @@ from whistlestop.channel.plain import plain_value
 
 STAGE: Final = "stage.json"
 BUFFER: Final = "buffer"
+_MOST_STEPS: Final = 10**15
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,10 @@ def read(directory: Path) -> Staged | None:
     """What is complete in this slot; None where nothing is. SaveFailed where nobody can make sense of it."""
     try:
         data = (directory / STAGE).read_bytes()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise SaveFailed(f"{directory / STAGE} can't be read: {error}") from error
     try:
         content = json.loads(data)
         if content["boot"] != _boot():
@@ -86,6 +89,8 @@ def read(directory: Path) -> Staged | None:
         )
         if len({piece.name for piece in pieces}) != len(pieces) or any(min(p.size, p.offset) < 0 for p in pieces):
             raise ValueError("two pieces have one name, or less than no bytes")
+        if not 0 <= int(content["step"]) < _MOST_STEPS:
+            raise ValueError(f"there is no step {content['step']}")
         return Staged(
             directory=directory,
             phase=check_phase(content["phase"]),

@@ -21,6 +21,7 @@ from whistlestop.blobs.staged import Staged
 from whistlestop.domain.errors import WhistleError
 
 FENCE: Final = re.compile(r"fence-(\d{9,})\.json")
+_LOOKS: Final = 5
 DAY: Final = 86_400.0  # what was removed can be had back for this long
 
 
@@ -78,11 +79,12 @@ class Storage(ABC):
         content = {
             "attempt_number": attempt_number,
             "attempt_id": attempt_id,
-            # What was removed can be had back: it counts again then.
-            "counted": [each.path.name for each in (*self.list(phase), *(one for one, _ in self.trashed(phase)))],
+            "counted": sorted(self._counted(phase)),
         }
         if not self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(content).encode()):
-            self.open_attempt(phase, attempt_number, attempt_id)  # somebody was quicker: who?
+            last = self._fence(phase)  # somebody was quicker: who?
+            if last is None or (last.attempt_number, last.attempt_id) != (attempt_number, attempt_id):
+                raise Fenced(f"another one has begun as attempt {attempt_number} of {phase}, or a later one has")
 
     def check_fence(self, phase: str, attempt_number: int) -> None:
         last = self._fence(phase)
@@ -183,23 +185,34 @@ class Storage(ABC):
     def _create(self, phase: str, name: str, data: bytes) -> bool:
         """Whole or not at all. False: it is there already."""
 
+    def _counted(self, phase: str) -> set[str]:
+        """By name, whether or not their manifests can be read just now: nothing is shut out for that. What was removed
+        can be had back, and counts again then."""
+        counts = self._counts(phase)
+        names = {name for name, _, number, _ in _in_order(self._names(phase)) if counts(name, number)}
+        return names | {checkpoint.path.name for checkpoint, _ in self.trashed(phase)}
+
     def _fence(self, phase: str) -> Fence | None:
-        numbers = [(int(match[1]), name) for name in self._names(phase) if (match := FENCE.fullmatch(name))]
-        if not numbers:
-            return None
-        number, name = max(numbers)
+        for _ in range(_LOOKS):
+            numbers = [(int(match[1]), name) for name in self._names(phase) if (match := FENCE.fullmatch(name))]
+            if not numbers:
+                return None
+            number, name = max(numbers)
+            try:
+                return self._read_fence(phase, number, name)
+            except FileNotFoundError:  # a later one has come, and this one was swept
+                continue
+        raise StorageFailed(f"{phase} lists a fence that is not there")
+
+    def _read_fence(self, phase: str, number: int, name: str) -> Fence:
+        data = self._read(phase, name)
         try:
-            content = json.loads(self._read(phase, name))
-        except FileNotFoundError:
-            return self._fence(phase)  # a later one has come, and this one was swept
-        except ValueError as error:
-            raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
-        try:
+            content = json.loads(data)
             if int(content["attempt_number"]) != number:
                 raise ValueError(f"it says attempt {content['attempt_number']}")
             return Fence(number, str(content["attempt_id"]), frozenset(map(str, content["counted"])))
         except (ValueError, TypeError, KeyError) as error:
-            raise StorageFailed(f"{name} of {phase} makes no sense: {error!r}") from error
+            raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
 
     def _counts(self, phase: str) -> Callable[[str, int], bool]:
         fence = self._fence(phase)

@@ -38,6 +38,7 @@ class CheckpointKeeper:
         attempt: tuple[int, str],
         stage: Path,
         *,
+        shared: Path | None = None,
         policy: Policy,
         protected: Collection[str],
         tell: Tell,
@@ -45,7 +46,8 @@ class CheckpointKeeper:
         durable: Callable[[int, float], None] = lambda step, seconds: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._storage, self._phase, self._stage = storage, phase, stage
+        self._storage, self._phase = storage, phase
+        self._stages = (stage, shared or stage)  # the second one: where the ranks of several nodes meet
         self._attempt_number, self._attempt_id = attempt
         self._policy = policy
         self.protected = set(protected)
@@ -71,13 +73,13 @@ class CheckpointKeeper:
     def announce(self, directory: str) -> None:
         """The program says that a save is staged here."""
         path = Path(directory)
-        if path.parent in (self._stage, self._shared()) and path.name.startswith("slot-") and path not in self._waiting:
+        if path.parent in self._stages and path.name.startswith("slot-") and path not in self._waiting:
             self._waiting.add(path)
             self._queue.put(path)
 
     def scan(self) -> None:
         """What is complete and was not announced: the program may have died right after it."""
-        for directory in (self._stage, self._shared()):
+        for directory in self._stages:
             for slot in staged.slots(directory):
                 if not staged.is_free(slot):
                     self.announce(str(slot))
@@ -101,12 +103,7 @@ class CheckpointKeeper:
     @property
     def busy(self) -> bool:
         """Something is staged that is not safe yet."""
-        return any(not staged.is_free(slot) for place in (self._stage, self._shared()) for slot in staged.slots(place))
-
-    def _shared(self) -> Path:
-        """Where the ranks of several nodes meet."""
-        root = getattr(self._storage, "root", self._stage)
-        return Path(root) / self._phase / shared_stage(self._attempt_id)
+        return any(not staged.is_free(slot) for place in self._stages for slot in staged.slots(place))
 
     def _run(self) -> None:
         try:
@@ -116,8 +113,8 @@ class CheckpointKeeper:
         self._guarded(self._report_all)
         self._guarded(self._tidy)
         while (slot := self._queue.get()) is not None and not self._left.is_set():
-            self._waiting.discard(slot)
             self._guarded(partial(self._save, slot))
+            self._waiting.discard(slot)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -147,7 +144,8 @@ class CheckpointKeeper:
             ):
                 raise SaveFailed(f"{slot} belongs to attempt {found.attempt_number} of {found.phase}")
             done = self._try(found)
-        except WhistleError as error:
+        except Exception as error:  # also what nobody thought of: a slot must not stay taken for ever
+            note(f"checkpoints: {error!r}")
             self._give_up(slot, found.step if found else None, error)
             return
         staged.release(slot)
@@ -160,15 +158,15 @@ class CheckpointKeeper:
         while True:
             try:
                 return self._storage.commit(found)
-            except (StorageFailed, SaveFailed) as error:
-                if not isinstance(error, StorageFailed) and not isinstance(error.__cause__, OSError):
+            except (StorageFailed, SaveFailed, OSError) as error:
+                if type(error) is SaveFailed and not isinstance(error.__cause__, OSError):
                     raise
                 tries += 1
                 self._make_room(error)
                 if tries == 1:
                     self._say(
                         "save_failed",
-                        f"Step {found.step} is not safe yet: {error.text}. It is tried again; training goes on.",
+                        f"Step {found.step} is not safe yet: {_text(error)}. It is tried again; training goes on.",
                         **_failure(found, error, tries),
                     )
                 if self._ending is not None and time.monotonic() - self._ending > PATIENCE:
@@ -177,7 +175,7 @@ class CheckpointKeeper:
                 return None
             delay = min(LAST_DELAY, delay * 2)
 
-    def _make_room(self, error: WhistleError) -> None:
+    def _make_room(self, error: Exception) -> None:
         """On a full disk what was removed is not kept for a day."""
         import errno
 
@@ -189,17 +187,17 @@ class CheckpointKeeper:
         except (OSError, WhistleError) as problem:
             note(f"checkpoints: {problem!r}")
 
-    def _give_up(self, slot: Path, step: int | None, error: WhistleError) -> None:
+    def _give_up(self, slot: Path, step: int | None, error: Exception) -> None:
         staged.release(slot)
         self._failed()
         if isinstance(error, Fenced):
-            self._say("notice", f"A save was not committed: {error.text}.")
+            self._say("notice", f"A save was not committed: {_text(error)}.")
             return
         self._say(
             "save_failed",
-            f"A save was given up: {error.text}. The ones before it are untouched.",
+            f"A save was given up: {_text(error)}. The ones before it are untouched.",
             step=step,
-            why=error.text,
+            why=_text(error),
             final=True,
         )
 
@@ -273,12 +271,17 @@ class CheckpointKeeper:
             self._tell(kind, text, **data)
 
 
-def _failure(found: Staged, error: WhistleError, tries: int) -> Mapping[str, Any]:
-    return {"step": found.step, "why": error.text, "tries": tries, "final": False}
+def _failure(found: Staged, error: Exception, tries: int) -> Mapping[str, Any]:
+    return {"step": found.step, "why": _text(error), "tries": tries, "final": False}
 
 
-def shared_stage(attempt_id: str) -> str:
-    return f".stage-{attempt_id}"
+def shared_stage(launch: "Launch") -> Path:
+    """Where the ranks of several nodes stage: all of them see it."""
+    return Path(launch.checkpoints) / launch.phase / f".stage-{launch.attempt_id}"
+
+
+def _text(error: Exception) -> str:
+    return error.text if isinstance(error, WhistleError) else str(error) or repr(error)
 
 
 SHM: Final = Path("/dev/shm")
@@ -293,7 +296,6 @@ def clear(launch: "Launch") -> None:
     """The slots, and what was fetched for the program: nobody needs them behind its end."""
     import shutil
 
-    directory, phase = Path(launch.directory), Path(launch.checkpoints) / launch.phase
-    shared = phase / shared_stage(launch.attempt_id)
-    for path in (memory_of(launch.attempt_id), directory / "stage", directory / "fetched", shared):
+    directory = Path(launch.directory)
+    for path in (memory_of(launch.attempt_id), directory / "stage", directory / "fetched", shared_stage(launch)):
         shutil.rmtree(path, ignore_errors=True)

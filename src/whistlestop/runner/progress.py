@@ -56,6 +56,7 @@ def last_words(control: Control) -> dict[str, Any]:
         "last_step": _count(control, Word.STEP),
         "total": _count(control, Word.TOTAL),
         "epoch": _count(control, Word.EPOCH),
+        "batches": _count(control, Word.BATCHES),
         "loop": loop(control).name.lower(),
     }
 

@@ -16,7 +16,7 @@ from whistlestop.domain.states import Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper, clear
+from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
 from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
@@ -98,6 +98,7 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         launch.phase,
         (launch.attempt_number, launch.attempt_id),
         Path(launch.directory) / "stage",
+        shared=shared_stage(launch),
         policy=Policy(last=sys.maxsize),  # whoever comes next has a better view of what may go
         protected=(),
         tell=events.tell,

@@ -20,7 +20,7 @@ from whistlestop.domain.stops import Stop
 from whistlestop.engines.attempt_files import DONE, write
 from whistlestop.engines.containment import Gone, Reaper, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper, clear
+from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
 from whistlestop.runner.climb import Climber
 from whistlestop.runner.events import Events
 from whistlestop.runner.exit import Ending, classify, evidence
@@ -126,6 +126,7 @@ class Supervisor:
             self._launch.phase,
             (self._launch.attempt_number, self._launch.attempt_id),
             self._directory / "stage",
+            shared=shared_stage(self._launch),
             policy=Policy.from_launch(self._launch.checkpoint_keep, self._launch.checkpoint_policy),
             protected=self._launch.checkpoint_protected,
             tell=self._tell_from_thread,
@@ -202,7 +203,7 @@ class Supervisor:
         if order.protected is not None:
             self._keeper.protected |= set(order.protected)
         self._steering.take(order.steering, self._tell)
-        if self._over and order.stop == Stop.KILL:
+        if order.stop == Stop.KILL and (self._exited.is_set() or self._over):
             self._keeper.abandon()  # its last save is not waited for any longer
         # What comes behind the program's own end did not cause it.
         if self._exited.is_set() or self._over or not self._climber.take(order):
@@ -246,6 +247,7 @@ class Supervisor:
 
     def _on_unwanted(self, text: str) -> None:
         self._unwanted = True
+        self._keeper.abandon()
         self._book.say(f"the server wants nothing more of this attempt: {text}")
         self._cancelled.set()
         self._kill()
@@ -281,6 +283,7 @@ class Supervisor:
                 self._tell(kind, _MOMENTS[kind])
                 self._climber.go_on()
         self._hearing.listen()
+        self._keeper.scan()  # a journal may be damaged, or its disk full
         self._watch_limit()
         self._steering.retry(self._tell)
         for trouble in set(self._streams.troubles()) - self._troubles:

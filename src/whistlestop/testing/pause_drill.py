@@ -76,7 +76,7 @@ def drill(server: ServerProcess, rounds: int) -> Report:
             assert newest.step >= last + 3, f"paused behind {last + 3}, saved at {newest.step}"
             last = newest.step
             assert view.phases[0].attempts[-1].ended_at is not None
-            if number == WARM:
+            if number == min(WARM, rounds // 2):
                 before = Taken.of(server)
             client.resume(run)
         until(partial(_is_beyond, server, run, last + 3), within=60, what="some more steps")

@@ -77,7 +77,7 @@ def from_program(context: Context, connection: sa.Connection, attempt: Row, said
     if kind == "stop_reasons":
         phases.update(connection, attempt.phase_id, stop_reasons=_reasons(said.get("reasons")))
         return
-    if kind == "checkpoint" or steered.hear(context, connection, attempt, said):
+    if kind in ("checkpoint", "staged") or steered.hear(context, connection, attempt, said):
         return
     phase = phases.get(connection, attempt.phase_id)
     events.add(
@@ -132,6 +132,7 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         last_step=last,
         progress={**kept, "step": last or 0, "total": data.get("total") or kept.get("total", 0),
                   "epoch": data.get("epoch") or kept.get("epoch", 0),
+                  "batches": data.get("batches") or kept.get("batches", 0),
                   "saved_step": data.get("saved_step", kept.get("saved_step"))},
     )  # fmt: skip
     if done and OUTCOMES[reason].completes:
