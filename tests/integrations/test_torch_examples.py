@@ -70,7 +70,7 @@ def test_a_resumed_loop_comes_to_the_same_bits(example: Example, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "example", (EXAMPLES[0], pytest.param(EXAMPLES[1], marks=pytest.mark.long)), ids=lambda each: each.name
+    "example", [EXAMPLES[0], pytest.param(EXAMPLES[1], marks=pytest.mark.long)], ids=lambda each: each.name
 )
 def test_a_stop_ends_the_loop_at_the_next_step(example: Example, tmp_path: Path) -> None:
     need(example)
