@@ -186,10 +186,9 @@ class Storage(ABC):
         """Whole or not at all. False: it is there already."""
 
     def _counted(self, phase: str) -> set[str]:
-        """By name, whether or not their manifests can be read just now: nothing is shut out for that. What was removed
-        can be had back, and counts again then."""
-        counts = self._counts(phase)
-        names = {name for name, _, number, _ in _in_order(self._names(phase)) if counts(name, number)}
+        """Whether or not their manifests make sense just now: nothing is shut out for that. What was removed can be had
+        back, and counts again then."""
+        names = {checkpoint.path.name for checkpoint, _ in self._all(phase)}
         return names | {checkpoint.path.name for checkpoint, _ in self.trashed(phase)}
 
     def _fence(self, phase: str) -> Fence | None:
