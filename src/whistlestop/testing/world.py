@@ -18,6 +18,7 @@ from whistlestop.server.services.vault import Vault
 from whistlestop.server.store import admin, phases
 from whistlestop.server.store.database import Database
 from whistlestop.server.store.runs import Row
+from whistlestop.testing.wait import until
 from whistlestop.wire.api import RunView, Submit
 from whistlestop.wire.frames import RunnerEvent, pack_record
 from whistlestop.wire.launch import Launch
@@ -109,6 +110,8 @@ def world(directory: Path, url: str | None = None, **settings: Any) -> Iterator[
     try:
         yield made
     finally:
+        # A thread that still reads would give its connection back to nobody.
+        until(lambda: made.context.database.in_use() == 0, within=30, what="every reader to be done")
         made.context.database.close()
 
 

@@ -89,6 +89,11 @@ class Database:
                 raise DiskFull(hint="make room; runs go on meanwhile and lose nothing") from error
             raise
 
+    def in_use(self) -> int:
+        """Connections that somebody reads or writes by just now."""
+        pool = self._engine.pool
+        return (pool.checkedout() if isinstance(pool, sa.pool.QueuePool) else 0) - (self._claim is not None)
+
     def close(self) -> None:
         if self._claim is not None:
             self._claim.close()
