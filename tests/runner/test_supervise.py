@@ -189,36 +189,27 @@ def test_a_train_phase_at_its_time_limit_is_stopped_and_keeps_its_result(kit: Ki
     assert [event.data for event in kit.peer.events() if event.kind == "order_seen"]
 
 
+SAVES_TAKE = """
+    import os, time
+    from pathlib import Path
+    from whistlestop.channel.control import Control
+    from whistlestop.channel.layout import Word
+    control = Control.open(Path(os.environ["WHISTLE_CHANNEL"]) / "control")
+    control.set_seconds(Word.SAVE_SECONDS, {})
+    control[Word.ATTACHED] = 1
+    while not control[Word.STOP_LEVEL]: time.sleep(0.01)
+    print("asked")
+"""
+
+
 def test_the_last_save_begins_early_enough_to_be_durable_at_the_limit(kit: Kit) -> None:
-    code = """
-        import os, time
-        from pathlib import Path
-        from whistlestop.channel.control import Control
-        from whistlestop.channel.layout import Word
-        control = Control.open(Path(os.environ["WHISTLE_CHANNEL"]) / "control")
-        control.set_seconds(Word.SAVE_SECONDS, 990.0)
-        control[Word.ATTACHED] = 1
-        while not control[Word.STOP_LEVEL]: time.sleep(0.01)
-        print("asked")
-    """
-    kit.python(code, time_limit=1000.0)
+    kit.python(SAVES_TAKE.format("990.0"), time_limit=1000.0)
     until(lambda: "asked" in kit.peer.texts(), "the stop, long before the limit")
 
 
 @pytest.mark.parametrize("nonsense", ["-1e9", "float('nan')", "-float('inf')"])
 def test_a_program_can_not_put_its_limit_off(kit: Kit, nonsense: str) -> None:
-    code = f"""
-        import os, time
-        from pathlib import Path
-        from whistlestop.channel.control import Control
-        from whistlestop.channel.layout import Word
-        control = Control.open(Path(os.environ["WHISTLE_CHANNEL"]) / "control")
-        control.set_seconds(Word.SAVE_SECONDS, {nonsense})
-        control[Word.ATTACHED] = 1
-        while not control[Word.STOP_LEVEL]: time.sleep(0.01)
-        print("asked")
-    """
-    kit.python(code, time_limit=0.5)
+    kit.python(SAVES_TAKE.format(nonsense), time_limit=0.5)
     until(lambda: "asked" in kit.peer.texts(), "the stop")
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from whistlestop.blobs.files import sync_directory
 from whistlestop.channel import locks, mapping
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.ids import new_id
@@ -232,22 +233,12 @@ def _create(path: Path) -> None:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     finally:
         mapped.close()
-
-
-def _sync_directory(path: Path) -> None:
-    if os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _pack(slot: Slot) -> bytes:
