@@ -1,4 +1,5 @@
 import errno
+import io
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from whistlestop.blobs.checkpoints import BadName, Checkpoint, CheckpointStore, Damaged, FileEntry, SaveFailed
 from whistlestop.blobs.manifest import MANIFEST
+from whistlestop.blobs.storage import Removed, StorageFailed
 from whistlestop.testing.missing import missing
 from whistlestop.testing.slots import lay
 
@@ -122,6 +124,48 @@ def test_a_damaged_file_is_named_and_the_one_before_is_taken(
     found, aside = store.newest("main")
     assert found == older
     assert [(each.step, name in why) for each, why in aside] == [(2, True)]
+
+
+def while_opened(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
+    """Something happens right before a file of that name is opened, once."""
+    waiting = [act]
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:
+            if waiting and Path(path).name == name:
+                waiting.pop()()
+            return real(path, *arguments, **options)
+
+        return call
+
+    for module in (os, io):
+        monkeypatch.setattr(module, "open", wrap(module.open))
+
+
+def test_a_removal_while_it_is_read_is_no_damage(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = save(store, 1)
+    while_opened(monkeypatch, "state.bin", lambda: store.discard(saved, 5.0))
+    with pytest.raises(Removed, match="removed while it was read"):
+        store.verify(saved)
+    store.verify(saved)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ENOMEM])
+@pytest.mark.parametrize("name", ["state.bin", MANIFEST])
+def test_a_file_that_can_not_be_read_just_now_is_no_reason_to_go_on_from_an_older_one(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, number: int, name: str
+) -> None:
+    save(store, 1)
+    newer = save(store, 2)
+
+    def fail() -> None:
+        raise OSError(number, os.strerror(number))
+
+    while_opened(monkeypatch, name, fail)
+    with pytest.raises(StorageFailed, match=newer.path.name):
+        store.newest("main")
+    found, aside = store.newest("main")
+    assert (found, aside) == (newer, [])
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"not json", b'{"content": 1, "sha256": 2}', b"[" * 100_000])
@@ -494,7 +538,7 @@ def test_a_file_name_that_leads_elsewhere_is_refused(store: CheckpointStore, nam
     writer = store.begin("main", 1, 1, "a-1")
     with pytest.raises(BadName):
         writer.add_bytes(name, b"x")
-    hostile = Checkpoint("c", "main", 1, 1, "a", writer.path, 0.0, 1, {name: FileEntry(1, "x")}, {})
+    hostile = replace(writer.commit({}), files={name: FileEntry(1, "x")})
     with pytest.raises(Damaged):
         store.verify(hostile)
 

@@ -10,7 +10,7 @@ import pytest
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.blobs.manifest import MANIFEST, BadName, Checkpoint, Damaged, SaveFailed
 from whistlestop.blobs.remote import RemoteStorage
-from whistlestop.blobs.storage import Committed, Fenced, Storage
+from whistlestop.blobs.storage import Committed, Fenced, Removed, Storage
 from whistlestop.testing.slots import lay
 
 BASE = os.urandom(2 << 20)  # does not change from save to save
@@ -32,6 +32,17 @@ class Place:
         content = files if files is not None else {"parts/m/000000": BASE, "parts/m/index": b"%d" % step}
         laid = lay(self.directory / f"slot-{self._laid}", step, attempt=attempt, files=content, phase="main")
         return (storage or self.storage).commit(laid)
+
+    def rot(self, checkpoint: Checkpoint, name: str) -> None:
+        """One byte of a file is another one."""
+        data = bytearray(b"".join(self.storage.open_file(checkpoint, name)))
+        data[len(data) // 2] ^= 1
+        if isinstance(self.storage, RemoteStorage):
+            self.storage._objects.put(f"main/parts/{checkpoint.files[name].sha256}", bytes(data))
+        else:
+            path = checkpoint.path / name
+            path.unlink()
+            path.write_bytes(data)
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -146,6 +157,56 @@ def test_what_was_discarded_can_be_had_back_until_it_is_purged(place: Place, tmp
         storage.recover(first)
     storage.verify(second)
     assert storage.fetch(second, tmp_path / "into")
+
+
+def test_what_was_discarded_is_verified_fetched_and_read_where_it_is_now(place: Place, tmp_path: Path) -> None:
+    saved = place.save(1).checkpoint
+    place.storage.discard(saved, 1000.0)
+    ((kept, _),) = place.again().trashed("main")
+    for found in (saved, kept):
+        place.storage.verify(found)
+        assert b"".join(place.again().open_file(found, "parts/m/000000")) == BASE
+        fetched = place.again().fetch(found, tmp_path / "into")
+        assert (fetched / "parts/m/index").read_bytes() == b"1"
+        assert (fetched / MANIFEST).exists()
+
+
+def test_what_was_removed_for_good_is_not_called_damaged(place: Place, tmp_path: Path) -> None:
+    saved = place.save(1).checkpoint
+    place.storage.discard(saved, 1000.0)
+    place.storage.purge("main", 1001.0)
+    place.storage.sweep("main", 1)
+    for act in (
+        lambda: place.storage.verify(saved),
+        lambda: place.storage.fetch(saved, tmp_path / "into"),
+        lambda: list(place.storage.open_file(saved, "parts/m/index")),
+    ):
+        with pytest.raises(Removed, match=saved.path.name):
+            act()
+
+
+def test_one_that_is_removed_while_it_is_looked_at_is_not_the_newest_and_not_set_aside(place: Place) -> None:
+    older, newer = place.save(1).checkpoint, place.save(2).checkpoint
+
+    def remove(found: Checkpoint) -> None:
+        if found == newer:
+            place.storage.discard(found, 1000.0)
+            place.storage.purge("main", 1001.0)
+            place.storage.sweep("main", 1)
+        place.storage.verify(found)
+
+    assert place.again().newest("main", verify=remove) == (older, [])
+
+
+def test_what_another_has_found_damaged_is_not_built_on(place: Place) -> None:
+    place.save(1)
+    second = place.save(2).checkpoint
+    place.rot(second, "parts/m/000000")
+    writer = place.again()
+    writer.distrust(place.storage.where(second))
+    done = place.save(3, storage=writer)
+    place.again().verify(done.checkpoint)
+    assert place.save(4, storage=writer).written < len(BASE), "only once"
 
 
 def test_an_attempt_that_is_over_commits_nothing_and_its_successor_goes_on(place: Place) -> None:

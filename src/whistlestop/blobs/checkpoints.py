@@ -10,6 +10,7 @@ it still holds. Two processes that save the same step never touch each other's f
 of the phase has, too, is linked to, not written again.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -38,12 +39,15 @@ from whistlestop.blobs.manifest import (
     ranks_name,
 )
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import FENCE, Committed, Probe, Storage, StorageFailed
+from whistlestop.blobs.storage import FENCE, Committed, Probe, Removed, Storage, StorageFailed
+from whistlestop.domain.errors import WhistleError
 from whistlestop.domain.ids import new_id
 
 __all__ = ["BadName", "Checkpoint", "CheckpointStore", "CheckpointWriter", "Damaged", "FileEntry", "SaveFailed"]
 
 _LINKED = 64 << 10  # smaller files are written: a link saves nothing
+# What says something about the file. All else (too many open files, no memory, a share that is away) says nothing.
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EIO)
 _LOOK_BACK = 2  # checkpoints in which a file that has not changed is looked for
 
 
@@ -52,6 +56,7 @@ class CheckpointStore(Storage):
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._distrusted: set[str] = set()  # names
 
     def where(self, checkpoint: Checkpoint) -> str:
         return str(checkpoint.path)
@@ -105,9 +110,13 @@ class CheckpointStore(Storage):
         return {
             (entry.size, entry.sha256): checkpoint.path / name
             for checkpoint in reversed(self.list(phase)[:_LOOK_BACK])
+            if checkpoint.path.name not in self._distrusted
             for name, entry in checkpoint.files.items()
             if entry.size >= _LINKED
         }
+
+    def distrust(self, address: str) -> None:
+        self._distrusted.add(address.rstrip("/").rpartition("/")[2])
 
     def ranks_stage(self, phase: str, step: int, attempt_number: int) -> Path:
         """Where each rank lays its own part of a save, for the one that commits it."""
@@ -116,18 +125,25 @@ class CheckpointStore(Storage):
     # Reading.
 
     def verify(self, checkpoint: Checkpoint) -> None:
+        self.fetch(checkpoint, checkpoint.path)
+
+    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+        """It is on this machine already."""
+        place = self._place(checkpoint)
+
         def check(each: tuple[str, FileEntry]) -> None:
             name, entry = each
             try:
-                size, digest = files.read(checkpoint.path, check_name(name))
+                size, digest = files.read(place, check_name(name))
             except (OSError, BadName) as error:
-                raise Damaged(f"{name} of {checkpoint.path} can't be read: {error}") from error
+                raise _unreadable(place, name, error) from error
             if size != entry.size:
-                raise Damaged(f"{name} of {checkpoint.path} has {size} bytes instead of {entry.size}")
+                raise Damaged(f"{name} of {place} has {size} bytes instead of {entry.size}")
             if digest != entry.sha256:
-                raise Damaged(f"{name} of {checkpoint.path} has changed since it was saved")
+                raise Damaged(f"{name} of {place} has changed since it was saved")
 
         files.in_threads(check, checkpoint.files.items(), checkpoint.bytes)
+        return place
 
     def load(self, path: Path) -> Checkpoint:
         """The checkpoint in a directory, by its manifest alone."""
@@ -136,19 +152,23 @@ class CheckpointStore(Storage):
         except OSError as error:
             raise Damaged(f"{path / MANIFEST} can't be read: {error}") from error
 
-    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
-        """It is on this machine already."""
-        self.verify(checkpoint)
-        return checkpoint.path
-
     def open_file(self, checkpoint: Checkpoint, name: str) -> Iterator[bytes]:
         entry = checkpoint.files.get(name)
         if entry is None:
             raise BadName(f"{checkpoint.path} has no file {name}")
+        place = self._place(checkpoint)
         try:
-            yield from files.stream(checkpoint.path, check_name(name), entry)
+            yield from files.stream(place, check_name(name), entry)
         except OSError as error:
-            raise Damaged(f"{name} of {checkpoint.path} can't be read: {error}") from error
+            raise _unreadable(place, name, error) from error
+
+    def _place(self, checkpoint: Checkpoint) -> Path:
+        """Where its files are now."""
+        if not (checkpoint.path / MANIFEST).exists():
+            for path, match in self._matching(checkpoint.phase, TRASH):
+                if match[2] == checkpoint.path.name:
+                    return path
+        return checkpoint.path
 
     # Removing.
 
@@ -232,7 +252,7 @@ class CheckpointStore(Storage):
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise Damaged(f"{path / MANIFEST} can't be read: {error}") from error
+            raise _unreadable(path, MANIFEST, error) from error
 
     def _read(self, phase: str, name: str) -> bytes:
         return (self.root / phase / name).read_bytes()
@@ -427,6 +447,16 @@ def _open_up(path: Path) -> None:
             each = os.path.join(directory, name)
             if not os.path.islink(each):
                 os.chmod(each, os.stat(each).st_mode | (0o600 if name else 0o700))
+
+
+def _unreadable(place: Path, name: str, error: Exception) -> WhistleError:
+    """What it means that a file of a checkpoint can't be read."""
+    if isinstance(error, OSError):
+        if error.errno not in _DAMAGE:
+            return StorageFailed(f"{name} of {place} can't be read just now: {error}")
+        if not (place / MANIFEST).exists():
+            return Removed(f"{place} was removed while it was read")
+    return Damaged(f"{name} of {place} can't be read: {error}")
 
 
 def _stage_name(step: int, attempt_number: int) -> str:

@@ -33,7 +33,7 @@ from whistlestop.blobs.manifest import (
 )
 from whistlestop.blobs.objects import PATIENCE, Listed, Objects
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import FENCE, Committed, Fenced, Probe, Storage, StorageFailed
+from whistlestop.blobs.storage import FENCE, Committed, Fenced, Probe, Removed, Storage, StorageFailed
 from whistlestop.domain.ids import new_id
 
 PROBE_PATIENCE: Final = 10.0  # a wrong address shall be known before anything was trained
@@ -51,6 +51,7 @@ class RemoteStorage(Storage):
         self._looked_at: set[str] = set()  # manifests whose parts we trust
         self._trusted: dict[str, set[str]] = {}  # by phase: read back by us, or by whoever has committed them
         self._doubted: set[str] = set()  # found damaged since
+        self._distrusted: set[str] = set()  # names of checkpoints
 
     def where(self, checkpoint: Checkpoint) -> str:
         return f"{self._objects.url}/{checkpoint.phase}/{checkpoint.path.name}"
@@ -104,12 +105,18 @@ class RemoteStorage(Storage):
             match = DIRECTORY.fullmatch(name)
             if match and counts(name, int(match[2])) and f"{phase}/{name}" not in self._looked_at:
                 try:
-                    found = decode(self._objects.read(f"{phase}/{name}/{MANIFEST}"), Path(phase) / name)
+                    data = self._objects.read(f"{phase}/{name}/{MANIFEST}")
+                    if name in self._distrusted:
+                        self._doubted |= _hashes(data)
+                    found = decode(data, Path(phase) / name)
                 except (Damaged, FileNotFoundError):
                     continue
                 trusted |= {entry.sha256 for entry in found.files.values()}
                 self._looked_at.add(f"{phase}/{name}")
         return trusted - self._doubted
+
+    def distrust(self, address: str) -> None:
+        self._distrusted.add(address.rstrip("/").rpartition("/")[2])
 
     def _publish(self, staged: Staged, files: Mapping[str, FileEntry]) -> Checkpoint:
         phase, stem = staged.phase, directory_name(staged.step, staged.attempt_number)
@@ -154,19 +161,18 @@ class RemoteStorage(Storage):
 
     def verify(self, checkpoint: Checkpoint) -> None:
         for error in parts.check(self._objects, _parts(checkpoint.phase), checkpoint.files.values()):
-            raise self._damaged(checkpoint, error) from error
+            raise self._wrong(checkpoint, error) from error
 
     def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
-        try:
-            manifest = self._objects.read(f"{checkpoint.phase}/{checkpoint.path.name}/{MANIFEST}")
-        except FileNotFoundError as error:
-            raise Damaged(f"{self.where(checkpoint)} is not there any more") from error
+        manifest = self._held(checkpoint)
+        if not manifest:
+            raise Removed(f"{self.where(checkpoint)} is not there any more")
         into.mkdir(parents=True, exist_ok=True)
         (into / MANIFEST).unlink(missing_ok=True)
         try:
             parts.fetch(self._objects, _parts(checkpoint.phase), checkpoint.files, into)
         except parts.PartDamaged as error:
-            raise self._damaged(checkpoint, error) from error
+            raise self._wrong(checkpoint, error) from error
         files.write(into / MANIFEST, manifest)
         return into
 
@@ -177,10 +183,18 @@ class RemoteStorage(Storage):
         try:
             yield from map(bytes, parts.read(self._objects, _parts(checkpoint.phase), entry))
         except parts.PartDamaged as error:
-            raise self._damaged(checkpoint, error) from error
+            raise self._wrong(checkpoint, error) from error
 
-    def _damaged(self, checkpoint: Checkpoint, error: parts.PartDamaged) -> Damaged:
+    def _held(self, checkpoint: Checkpoint) -> bytes:
+        """Its manifest, wherever that is now; empty if it is nowhere."""
+        places = (name for name, match in self._trash(checkpoint.phase) if match[2] == checkpoint.path.name)
+        own = f"{checkpoint.phase}/{checkpoint.path.name}/{MANIFEST}"
+        return self._read_if_there(own) or next(filter(None, map(self._read_if_there, places)), b"")
+
+    def _wrong(self, checkpoint: Checkpoint, error: parts.PartDamaged) -> Damaged | Removed:
         """From now on it is looked at again before it is counted on."""
+        if not self._held(checkpoint):
+            return Removed(f"{self.where(checkpoint)} was removed while it was read")
         self._doubted.add(error.entry.sha256)
         names = [name for name, entry in checkpoint.files.items() if entry.sha256 == error.entry.sha256]
         return Damaged(f"{names[0]} of {self.where(checkpoint)} {error.text}")
@@ -235,7 +249,7 @@ class RemoteStorage(Storage):
                     gone.append(manifest)
         gone += [each.name for each in objects if _is_past(each, phase, fence.attempt_number if fence else 0)]
         # All hashes in them, whether or not we can read the rest: a later version of ours may have written it.
-        wanted = {found.decode() for name in manifests for found in _HASH.findall(self._read_if_there(name))}
+        wanted = {found for name in manifests for found in _hashes(self._read_if_there(name))}
         orphans = [each.name for each in listed if each.name.rpartition("/")[2] not in wanted]
         self.check_fence(phase, attempt_number)
         self._objects.delete(gone)
@@ -285,6 +299,11 @@ class RemoteStorage(Storage):
 
 def _parts(phase: str) -> str:
     return f"{check_phase(phase)}/parts"
+
+
+def _hashes(manifest: bytes) -> set[str]:
+    """All that are in it, whether or not we can read the rest."""
+    return {found.decode() for found in _HASH.findall(manifest)}
 
 
 def _stem(name: str) -> str:

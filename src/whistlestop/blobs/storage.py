@@ -37,6 +37,12 @@ class StorageFailed(WhistleError):
     code = "storage_failed"
 
 
+class Removed(WhistleError):
+    """The checkpoint was removed while it was read. Nothing is wrong with what was read of it."""
+
+    code = "checkpoint_removed"
+
+
 @dataclass(frozen=True)
 class Committed:
     checkpoint: Checkpoint
@@ -100,6 +106,11 @@ class Storage(ABC):
         """Write what is staged, read it back, and make it count. Fenced, SaveFailed or StorageFailed: it does not
         exist then. `progress` is called with the bytes that are safe so far, from any thread."""
 
+    @abstractmethod
+    def distrust(self, address: str) -> None:
+        """Somebody has found this one damaged: what it consists of is written again, not built on. Any name of it that
+        ends in its own will do."""
+
     # Those who read.
 
     def list(self, phase: str) -> list[Checkpoint]:
@@ -119,6 +130,8 @@ class Storage(ABC):
             if why is None:
                 try:
                     (verify or self.verify)(found)
+                except Removed:
+                    continue
                 except Damaged as error:
                     why = error.text
             if why is None:
@@ -128,7 +141,9 @@ class Storage(ABC):
 
     @abstractmethod
     def verify(self, checkpoint: Checkpoint) -> None:
-        """Read every file. Damaged, with words, unless all are there with the size and hash of the manifest."""
+        """Read every file. Damaged, with words, unless all are there with the size and hash of the manifest. As `fetch`
+        and `open_file`: what was discarded is read where it is now, Removed if it goes meanwhile, and StorageFailed if
+        nothing can be said about it."""
 
     @abstractmethod
     def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
