@@ -14,6 +14,7 @@ from whistlestop.channel.locks import Lock, Taken, hold
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.sdk import group as words
+from whistlestop.sdk.fetched import wait_until_fetched
 from whistlestop.sdk.group import Group
 from whistlestop.sdk.parts import RestoreFailed
 from whistlestop.sdk.room import MEMORY
@@ -68,6 +69,8 @@ def find_place(
     Rank 0 looks, the others are told: two of them could see different things. `attached`: there is a runner that can
     be told of saves.
     """
+    if settings.restore is not None:
+        wait_until_fetched(settings.restore)
     stage = settings.stage if attached and settings.checkpoints is not None else None
     root = settings.checkpoints or checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
     store = CheckpointStore(root)
