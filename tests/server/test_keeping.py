@@ -1,11 +1,15 @@
 """Single checkpoints: looked into, read back, pinned, removed, brought back; and where they are kept."""
 
+import itertools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from whistlestop.blobs.checkpoints import CheckpointStore
+from whistlestop.blobs.manifest import Checkpoint
 from whistlestop.blobs.storage import DAY
 from whistlestop.domain.errors import BadRequest, NoCheckpoint, NotFound, Refused, StorageUnreachable
 from whistlestop.engines.base import JobState
@@ -167,6 +171,131 @@ def test_one_whose_files_are_gone_is_damaged_and_not_an_error_of_the_server(
     assert Verifying(here.context).begin(run.id, saved, ME).intact is False
     with pytest.raises(NoCheckpoint):
         keeping.detail(here.context, run.id, saved)
+
+
+def test_a_removed_one_can_be_read_back_and_looked_into_and_is_as_good_as_before(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5, {"parts/a": b"abc"})
+    attempt.saved(6)
+    keeping.remove(here.context, run.id, saved, ME, force=False)
+    assert Verifying(here.context).begin(run.id, saved, ME).intact is True
+    assert [file.name for file in keeping.detail(here.context, run.id, saved).files] == ["parts/a"]
+    with here.context.database.read() as connection:
+        row = runs.get(connection, run.id), keeping.look(connection, run.id, saved)[1]
+    storage, found = keeping.manifest(here.context, *row)
+    assert b"".join(storage.open_file(found, "parts/a")) == b"abc"
+
+
+@pytest.mark.parametrize("when", ["before it is found", "while it is read"])
+def test_a_removal_under_the_eyes_of_who_reads_is_no_damage(
+    here: World, run: RunView, attempt: Attempt, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    name = "list" if when == "before it is found" else "verify"
+    real: Callable[..., object] = getattr(CheckpointStore, name)
+
+    def after_the_removal(storage: CheckpointStore, given: object) -> object:
+        monkeypatch.undo()
+        keeping.remove(here.context, run.id, saved, ME, force=False)
+        return real(storage, given)
+
+    monkeypatch.setattr(CheckpointStore, name, after_the_removal)
+    said = Verifying(here.context).begin(run.id, saved, ME)
+    assert said.intact is not False
+    assert "damaged" not in said.text
+    assert keeping.restore(here.context, run.id, saved, ME).checkpoint.verified
+
+
+def test_of_two_that_were_saved_at_one_step_the_later_is_the_newest(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    first = attempt.saved(5)
+    keeping.pin(here.context, run.id, first, ME, pinned=True)
+    here.now += 10
+    second = attempt.saved(5)
+    with here.context.database.read() as connection:
+        assert [row.id for row in checkpoints.of_run(connection, run.id)] == [second, first]
+        newest = checkpoints.newest(connection, run.id, "main")
+    assert newest is not None
+    assert newest.id == second
+
+
+def test_one_whose_manifest_is_unreadable_is_removed_as_well_and_can_be_had_back(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    path = attempt.storage.list("main")[1].path
+    (path / "manifest.json").chmod(0o600)
+    (path / "manifest.json").write_text("rubbish")
+    assert keeping.remove(here.context, run.id, saved, ME, force=False).changed
+    assert not path.exists()
+    assert keeping.restore(here.context, run.id, saved, ME).changed
+    assert path.exists()
+
+
+def test_what_a_running_phase_reads_is_not_taken_away_from_under_it(here: World) -> None:
+    run = here.submit(
+        "name: x\nphases:\n- {name: main, command: 'true'}\n- {name: use, command: 'true', needs: [main]}\n"
+    )
+    first = Attempt(here, run)
+    older, newest = first.saved(5), first.saved(6)
+    first.ended("finished")
+    second = Attempt(here, run)
+    assert keeping.remove(here.context, run.id, older, ME, force=True).changed
+    assert keeping.restore(here.context, run.id, older, ME).changed
+    with pytest.raises(Refused, match="in use: the phase use reads it"):
+        keeping.remove(here.context, run.id, newest, ME, force=True)
+    second.ended("finished")
+    assert keeping.remove(here.context, run.id, newest, ME, force=True).changed
+
+
+def test_a_directory_that_is_not_mounted_is_no_damage(here: World, run: RunView, attempt: Attempt) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+    root = attempt.storage.list("main")[0].path.parent.parent
+    os.rename(root, root.with_name("away"))
+    said = Verifying(here.context).begin(run.id, saved, ME)
+    assert said.intact is None
+    assert "mounted" in said.text
+    with pytest.raises(StorageUnreachable):
+        keeping.remove(here.context, run.id, saved, ME, force=False)
+    os.rename(root.with_name("away"), root)
+    said = Verifying(here.context).begin(run.id, saved, ME)
+    assert (said.intact, said.checkpoint.verified, said.checkpoint.trashed_until) == (True, True, None)
+
+
+def test_a_removal_that_failed_is_not_undone_where_the_runner_has_removed_it_meanwhile(
+    here: World, run: RunView, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = attempt.saved(5)
+    attempt.saved(6)
+
+    def fail(storage: CheckpointStore, checkpoint: Checkpoint, now: float) -> None:
+        attempt.say("checkpoints_removed", ids=[saved], until=now + DAY)
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(CheckpointStore, "discard", fail)
+    with pytest.raises(StorageUnreachable):
+        keeping.remove(here.context, run.id, saved, ME, force=False)
+    with here.context.database.read() as connection:
+        assert [row.step for row in checkpoints.of_run(connection, run.id)] == [6]
+
+
+def test_who_asks_again_because_an_answer_was_lost_is_given_it_without_reading_all_again(
+    here: World, run: RunView, attempt: Attempt
+) -> None:
+    saved = attempt.saved(5)
+    now = itertools.count(step=20.0)  # seconds: every look at the clock is that much later
+    verifying = Verifying(here.context, timer=lambda: next(now))
+    assert verifying.begin(run.id, saved, ME).intact
+    shutil.rmtree(attempt.storage.list("main")[0].path)
+    assert verifying.begin(run.id, saved, ME).intact
+    next(now)
+    next(now)
+    assert verifying.begin(run.id, saved, ME).intact is False
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from whistlestop.blobs.manifest import Checkpoint, Damaged
+from whistlestop.blobs.open import is_remote
 from whistlestop.blobs.storage import DAY, Storage
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import NoCheckpoint, NotFound, Refused, StorageUnreachable, WhistleError
-from whistlestop.domain.states import RUN_ENDED
+from whistlestop.domain.states import RUN_ENDED, PhaseState
 from whistlestop.server.services import checkpoint_views, cleaning, ingest, storages
 from whistlestop.server.services.asking import named
 from whistlestop.server.services.context import Actor, Context
-from whistlestop.server.store import checkpoints, events, runs
+from whistlestop.server.store import checkpoints, events, phases, runs
 from whistlestop.wire.api import CheckpointView
 from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, FileView
 
@@ -46,7 +47,7 @@ def manifest(context: Context, run: Row, row: Row) -> tuple[Storage, Checkpoint]
     """From the storage itself."""
     storage = storages.of_run(context.settings, run)
     try:
-        return storage, storages.find(storage, row, trashed=row.trashed_until is not None)
+        return storage, storages.find(storage, row)
     except Damaged as error:
         raise NoCheckpoint(f"the checkpoint {said(row)} of {named(run)} can't be read: {error.text}") from error
     except (WhistleError, OSError) as error:
@@ -95,19 +96,19 @@ def remove(context: Context, reference: str, checkpoint_id: str, actor: Actor, *
     with context.database.write() as connection:
         run, row = look(connection, reference, checkpoint_id)
         if row.trashed_until is None:
-            _check_removable(connection, run, row, force)
+            _check_removable(context, connection, run, row, force)
             checkpoints.trash(connection, run.id, [row.id], now + DAY)
+        meant = events.newest(connection)
     if row.trashed_until is not None:
         text = f"the checkpoint {said(row)} of {named(run)} was removed before; {_back(run, row)}"
         return _done(context, run, row, False, text)
     try:
         storage = storages.of_run(context.settings, run)
-        storage.discard(storages.find(storage, row), now)
-    except Damaged:
-        pass  # nothing of it can be read: it counts no more already
+        storage.discard(storages.find_or_name(storage, row), now)
     except (WhistleError, OSError) as error:
         with context.database.write() as connection:
-            checkpoints.update(connection, row.id, trashed_until=None, pinned=row.pinned)
+            if not _removed_since(connection, run, row, meant):
+                checkpoints.update(connection, row.id, trashed_until=None, pinned=row.pinned)
         raise unreachable(run, error) from error
     with context.database.write() as connection:
         _record(connection, run, row, "checkpoint_removed", f"the checkpoint {said(row)} was removed", actor, now)
@@ -130,11 +131,7 @@ def restore(context: Context, reference: str, checkpoint_id: str, actor: Actor) 
         )
     try:
         storage = storages.of_run(context.settings, run)
-        try:
-            found = storages.find(storage, row, trashed=True)
-        except Damaged:
-            found = storages.find(storage, row)  # a removal that was cut short: it is still in its place
-        storage.recover(found)
+        storage.recover(storages.find_or_name(storage, row))
     except Damaged as error:
         raise NoCheckpoint(f"the checkpoint {said(row)} of {named(run)} is gone: {error.text}") from error
     except (WhistleError, OSError) as error:
@@ -160,7 +157,13 @@ def unreachable(run: Row, error: Exception) -> StorageUnreachable:
     )
 
 
-def _check_removable(connection: sa.Connection, run: Row, row: Row, force: bool) -> None:
+def _removed_since(connection: sa.Connection, run: Row, row: Row, seq: int) -> bool:
+    """By its runner, which has rules of its own to go by."""
+    told = events.of_run(connection, run.id, after=seq, kinds=["checkpoints_removed"])
+    return any(row.id in event.data.get("ids", ()) for event in told)
+
+
+def _check_removable(context: Context, connection: sa.Connection, run: Row, row: Row, force: bool) -> None:
     if runs.children_using(connection, [row.path]):
         raise Refused(
             f"the checkpoint {said(row)} of {named(run)} is in use: an active run starts from it",
@@ -173,6 +176,13 @@ def _check_removable(connection: sa.Connection, run: Row, row: Row, force: bool)
         raise Refused(
             f"the checkpoint {said(row)} of {named(run)} is the only one that this active run has of that phase",
             hint=f"let it save another one first (whistle save {run.number}), or end the run",
+        )
+    in_place = not is_remote(storages.root(context.settings, run))  # from a bucket a phase has a copy of its own
+    reader = _reader(connection, run, row.phase)
+    if in_place and reader is not None and row.id in checkpoint_views.newest_ids(rows):
+        raise Refused(
+            f"the checkpoint {said(row)} of {named(run)} is in use: the phase {reader} reads it",
+            hint="remove it once that phase has ended",
         )
     if force:
         return
@@ -190,6 +200,16 @@ def _check_removable(connection: sa.Connection, run: Row, row: Row, force: bool)
             f"the checkpoint {said(row)} of {named(run)} is {' and '.join(why)}",
             hint="if you mean it: --force; it can be had back for a day",
         )
+
+
+def _reader(connection: sa.Connection, run: Row, phase: str) -> str | None:
+    """A phase that runs and builds upon this one."""
+    rows = phases.of_runs(connection, [run.id])[run.id]
+    above = {phase}
+    while more := {row.name for row in rows if above & set(row.needs)} - above:
+        above |= more
+    running = (row.name for row in rows if row.state == PhaseState.RUNNING and row.name in above - {phase})
+    return next(running, None)
 
 
 def _back(run: Row, row: Row) -> str:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 import sqlalchemy as sa
 
+from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.blobs.manifest import Checkpoint, Damaged
 from whistlestop.blobs.open import is_remote, open_storage
-from whistlestop.blobs.storage import Storage
+from whistlestop.blobs.storage import Storage, StorageFailed
 from whistlestop.domain.errors import BadRequest, Refused, WhistleError
 from whistlestop.domain.ids import new_id
 from whistlestop.server.services.context import Context
@@ -104,13 +105,33 @@ def of_run(settings: Settings, run: Row) -> Storage:
     return open_storage(root(settings, run), run.storage_options or {})
 
 
-def find(storage: Storage, row: Row, *, trashed: bool = False) -> Checkpoint:
-    """The checkpoint that a row stands for. Damaged if it is not there."""
-    known = [checkpoint for checkpoint, _ in storage.trashed(row.phase)] if trashed else storage.list(row.phase)
-    found = next((checkpoint for checkpoint in known if checkpoint.id == row.id), None)
-    if found is None:
-        raise Damaged(f"{row.path} is not there any more, or its manifest can't be read")
-    return found
+def find(storage: Storage, row: Row) -> Checkpoint:
+    """The checkpoint that a row stands for, removed or not: that may change while we look. Damaged if it is not there,
+    StorageFailed if nothing is."""
+
+    def removed() -> Iterator[Checkpoint]:
+        return (checkpoint for checkpoint, _ in storage.trashed(row.phase))
+
+    def kept() -> Iterator[Checkpoint]:
+        return iter(storage.list(row.phase))
+
+    for known in (kept, removed, kept) if row.trashed_until is None else (removed, kept, removed):
+        for checkpoint in known():
+            if checkpoint.id == row.id:
+                return checkpoint
+    if isinstance(storage, CheckpointStore) and not storage.root.is_dir():
+        raise StorageFailed(f"{storage.root} is not there: is it mounted?")
+    raise Damaged(f"{row.path} is not there any more, or its manifest can't be read")
+
+
+def find_or_name(storage: Storage, row: Row) -> Checkpoint:
+    """Also where its manifest can't be read: good enough to remove it, or to bring it back."""
+    try:
+        return find(storage, row)
+    except Damaged:
+        root = storage.root if isinstance(storage, CheckpointStore) else Path()
+        path = root / row.phase / row.path.rpartition("/")[2]
+        return Checkpoint(row.id, row.phase, row.step, row.attempt, "", path, row.committed_at, row.bytes, {}, {})
 
 
 @dataclass(frozen=True)

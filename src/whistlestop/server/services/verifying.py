@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from whistlestop.blobs.manifest import Damaged
+from whistlestop.blobs.storage import Removed
 from whistlestop.domain.errors import NoCheckpoint, NotFound, WhistleError
 from whistlestop.server.services import keeping
 from whistlestop.server.services.asking import named
@@ -26,17 +28,20 @@ class _Reading:
     run: Row
     row: Row
     actor: Actor
-    began: float = field(default_factory=time.monotonic)
+    began: float
     done: threading.Event = field(default_factory=threading.Event)
     files: int = 0
     seconds: float = 0.0
+    ended: float = 0.0
     intact: bool | None = None
     text: str = ""
 
 
 class Verifying:
-    def __init__(self, context: Context, patience: float = PATIENCE) -> None:
-        self._context, self._patience = context, patience
+    def __init__(
+        self, context: Context, patience: float = PATIENCE, *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._context, self._patience, self._timer = context, patience, timer
         self._lock = threading.Lock()
         self._turn = threading.Semaphore(AT_ONCE)
         self._readings: dict[str, _Reading] = {}
@@ -47,8 +52,8 @@ class Verifying:
             run, row = keeping.look(connection, reference, checkpoint_id)
         with self._lock:
             reading = self._readings.get(row.id)
-            if reading is None or reading.done.is_set():
-                reading = _Reading(run, row, actor)
+            if reading is None or not self._will_do(reading, row):
+                reading = _Reading(run, row, actor, self._timer())
                 self._readings.pop(row.id, None)
                 self._readings[row.id] = reading
                 self._forget()
@@ -65,11 +70,19 @@ class Verifying:
             raise NotFound(f"nobody has asked to verify {checkpoint_id} since the server started", hint="POST to begin")
         return self._answer(reading)
 
+    def _will_do(self, reading: _Reading, row: Row) -> bool:
+        """Who asks again sooner than the reading took has not heard the answer. What was damaged is read again: its
+        files may have been put back."""
+        if not reading.done.is_set():
+            return True
+        moved = row.trashed_until != reading.row.trashed_until
+        return bool(reading.intact) and not moved and self._timer() - reading.ended <= reading.seconds
+
     def _answer(self, reading: _Reading) -> Verified:
         done = reading.done.wait(self._patience)
         with self._context.database.read() as connection:
             shown = keeping.view(connection, reading.run, reading.row.id)
-        seconds = reading.seconds if done else time.monotonic() - reading.began
+        seconds = reading.seconds if done else self._timer() - reading.began
         return Verified(
             checkpoint=shown,
             reading=not done,
@@ -92,14 +105,24 @@ class Verifying:
     def _judge(self, reading: _Reading) -> None:
         run, row = reading.run, reading.row
         what, why = f"the checkpoint {keeping.said(row)} of {named(run)}", ""
-        began = time.monotonic()
+        began = self._timer()
         try:
             storage, found = keeping.manifest(self._context, run, row)
             reading.files = len(found.files)
             storage.verify(found)
+        except Removed:
+            moved = True
         except (NoCheckpoint, Damaged) as error:
-            why = error.text
-        reading.seconds = time.monotonic() - began
+            moved, why = self._moved(reading), error.text
+        else:
+            moved = False
+        reading.ended = self._timer()
+        reading.seconds = reading.ended - began
+        if moved:
+            reading.text = (
+                f"{what} was removed, or brought back, while it was read: it is not known to be damaged; ask again"
+            )
+            return
         size = row.bytes / 2**20
         if why:
             reading.text = f"{what} is damaged and will not be resumed from: {why}"
@@ -111,6 +134,11 @@ class Verifying:
             )
         reading.intact = not why
         self._record(reading)
+
+    def _moved(self, reading: _Reading) -> bool:
+        with self._context.database.read() as connection:
+            row = checkpoints.find(connection, reading.run.id, reading.row.id)
+        return row is None or row.trashed_until != reading.row.trashed_until
 
     def _record(self, reading: _Reading) -> None:
         run, row, now = reading.run, reading.row, self._context.clock()

@@ -9,6 +9,8 @@ from whistlestop.domain.states import RUN_ENDED
 from whistlestop.server.store.schema import checkpoints, phases, runs
 
 Row = sa.Row[Any]
+# Of two that one attempt has saved at the same step, the later counts.
+_NEWEST_FIRST = (checkpoints.c.step.desc(), checkpoints.c.attempt.desc(), checkpoints.c.committed_at.desc())
 
 
 def add(connection: sa.Connection, **values: Any) -> bool:
@@ -26,7 +28,7 @@ def of_run(connection: sa.Connection, run_id: str, phase: str | None = None, *, 
         query = query.where(checkpoints.c.trashed_until.is_(None))
     if phase is not None:
         query = query.where(checkpoints.c.phase == phase)
-    return connection.execute(query.order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())).all()
+    return connection.execute(query.order_by(*_NEWEST_FIRST)).all()
 
 
 def newest(connection: sa.Connection, run_id: str, phase: str) -> Row | None:
@@ -46,7 +48,7 @@ def newest_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[
     """By run and phase: what each would resume from."""
     rank = sa.func.row_number().over(
         partition_by=(checkpoints.c.run_id, checkpoints.c.phase),
-        order_by=(checkpoints.c.step.desc(), checkpoints.c.attempt.desc(), checkpoints.c.committed_at.desc()),
+        order_by=_NEWEST_FIRST,
     )
     ranked = (
         sa.select(checkpoints, rank.label("rank"))
