@@ -25,6 +25,7 @@ from whistlestop.server.services.run_feed import ANSWERS, RunFeed
 from whistlestop.server.services.seen import Seen
 from whistlestop.server.store import events, logs, metrics, runs
 from whistlestop.server.store.schema import attempts
+from whistlestop.testing.checkpoints import Attempt
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, world
@@ -326,6 +327,32 @@ def test_who_joins_for_the_series_is_told_them_though_the_run_stands_still(here:
         return first, second
 
     assert asyncio.run(follow()) == (3, 7)
+
+
+def test_who_opens_the_page_later_is_told_how_long_the_run_takes_now(here: World) -> None:
+    run = here.submit()
+    attempt = Attempt(here, run)
+    attempt.at(40)
+    topics = frozenset({"run"})
+
+    async def told(feed: RunFeed) -> Any:
+        assert await feed.beyond(0, 5)
+        text = feed.fresh_states(topics, Seen(), 0)
+        return json.loads(text.split(b"data: ")[1].split(b"\n")[0])
+
+    async def follow() -> None:
+        feeds = Feeds(here.context)
+        async with feeds.join(run.id, RunFeed, topics) as feed:
+            before = await told(feed)
+            here.now += 100  # and nothing changes
+            version = feed.version
+            async with feeds.join(run.id, RunFeed, topics) as same:
+                after = await told(same)
+            assert feed.version == version, "who was there before need not hear it again"
+        assert after["elapsed_s"] == before["elapsed_s"] + 100
+        assert after["phases"][0]["at_risk"]["seconds"] == before["phases"][0]["at_risk"]["seconds"] + 100
+
+    asyncio.run(follow())
 
 
 def test_a_look_costs_a_few_queries_however_many_attempts_there_were(here: World) -> None:

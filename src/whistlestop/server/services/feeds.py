@@ -56,7 +56,7 @@ class Feed:
         """Whether clients have to look."""
         raise NotImplementedError
 
-    def joined(self) -> None:
+    async def joined(self) -> None:
         """A client more: it may ask for what nobody wanted until now."""
 
     def due(self) -> float | None:
@@ -142,8 +142,8 @@ class Feeds:
             feed.start(self._threads)  # the reader's first look comes after this turn of the loop
         feed.clients += 1
         feed.wanted.update(wanted)
-        feed.joined()
         try:
+            await feed.joined()
             yield feed  # type: ignore[misc]  # one kind of feed per topic
         finally:
             feed.clients -= 1

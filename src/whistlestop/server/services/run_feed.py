@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from whistlestop.domain.errors import NotFound
 from whistlestop.domain.states import RUN_ENDED, AttemptState
 from whistlestop.server.services import charts, history, views
 from whistlestop.server.services.context import Context
@@ -87,7 +88,7 @@ class RunFeed(Feed):
             found.live = self._progress(connection, found)
             if self._shown.get("run") != row.changed:
                 self._shown["run"] = row.changed
-                found.states["run"] = "run", _json(views.run_view(self.context, connection, row, whole=False))
+                found.states["run"] = "run", self._run(connection)
             found.ended = row.state in RUN_ENDED and len(found.events) < PAGE
             self._look_at_series(connection, found)
         if len(found.events) == PAGE:
@@ -132,10 +133,26 @@ class RunFeed(Feed):
                     separators=(",", ":"),
                 )
 
-    def joined(self) -> None:
-        self._memory.clear()  # logs and points that nobody followed may have grown since they were read
+    def _run(self, connection: sa.Connection) -> str:
+        return _json(views.run_view(self.context, connection, runs.get(connection, self.topic), whole=False))
+
+    async def joined(self) -> None:
         if self.wanted["series"] == 1:
             self.wake()  # nobody has looked at them, or not for a while
+        known = self._states.get("run")
+        if known is not None and not self.over:
+            # The run may have changed long ago, and its clocks go on: who comes now counts from now.
+            fresh = await self.page(self._read_run, known.data)
+            if self._states.get("run") is known:
+                self._states["run"] = State(known.version, "run", fresh)
+        self._memory.clear()  # logs and points that nobody followed may have grown since they were read
+
+    def _read_run(self, known: str) -> str:
+        try:
+            with self.context.database.read() as connection:
+                return self._run(connection)
+        except NotFound:
+            return known  # it was deleted a moment ago: the reader tells
 
     def due(self) -> float | None:
         if not self._series_waits:
