@@ -1,19 +1,21 @@
 """`whistle checkpoints` with a real run behind it, and what it refuses without one."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.conftest import Whistle
 
+import whistlestop
 from whistlestop.cli import words
-from whistlestop.cli.checkpoints_view import marks, took
+from whistlestop.cli.checkpoints_view import marks, saving_lines, took
 from whistlestop.client.checkpoints import choose, compare, part_of
 from whistlestop.domain.errors import NoCheckpoint, Refused
 from whistlestop.testing.server import ServerProcess
 from whistlestop.wire.api import AtRiskView, CheckpointView
-from whistlestop.wire.checkpoints import CheckpointDetail, FileView
+from whistlestop.wire.checkpoints import CheckpointDetail, FailedSave, FileView, NextSave, SavingView
 
 LOOP = """
 import whistlestop
@@ -78,20 +80,23 @@ def test_a_checkpoint_is_fetched_with_every_hash_compared_and_goes_on_where_it_w
     served: Whistle, trained: str
 ) -> None:
     fetched = served("checkpoints", trained, "get", "here", "--json").json
-    files = [path for path in Path("here").rglob("*") if path.is_file()]
+    path = Path(fetched["checkpoint"]["path"])
+    assert (Path("here") / "manifest.json").read_bytes() == (path / "manifest.json").read_bytes()
+    assert whistlestop.load("here")["model"] == {"weight": 9.0}
+    files = [path for path in Path("here").rglob("*") if path.is_file() and path.name != "manifest.json"]
     assert (len(files), fetched["skipped"]) == (fetched["files"], 0)
     assert files
     files[0].unlink()
     files[1].write_bytes(b"?" * files[1].stat().st_size)
     again = served("checkpoints", trained, "get", fetched["checkpoint"]["id"], "here", "--json").json
     assert again["files"] - again["skipped"] == 2
-    path = Path(fetched["checkpoint"]["path"])
     damaged = next(each for each in sorted(path.rglob("*")) if each.is_file() and each.name != "manifest.json")
     damaged.chmod(0o600)
     damaged.write_bytes(b"!" * damaged.stat().st_size)
     broken = served("checkpoints", trained, "get", "there")
     assert (broken.code, "is not what was saved" in broken.err) == (1, True)
     assert not (Path("there") / damaged.relative_to(path)).exists()
+    assert not (Path("there") / "manifest.json").exists()
     judged = served("checkpoints", trained, "verify", "--json")
     assert (judged.code, judged.json["intact"]) == (1, False)
     assert steps(served, trained, newest=True) == [6]
@@ -149,6 +154,21 @@ def test_what_differs_is_told_by_part() -> None:
     assert made.meta == {"epoch": (3, 2)}
     assert part_of("ranks/3/parts/model/000001") == "ranks/3/parts/model"
     assert part_of("parts/model.pickle") == "parts/model"
+
+
+def test_the_next_save_and_one_that_failed_are_told_in_words() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    later = "2026-01-01T00:02:05Z"
+    both = NextSave(step=1500, at=later, why="every 500 steps or 5 minutes")
+    failed = FailedSave(at=later, step=7, text="no space is left")
+    assert saving_lines([SavingView(phase="a", next=both)], now) == [
+        "Next save: at step 1,500 or in about 2m05s (every 500 steps or 5 minutes)"
+    ]
+    told = saving_lines([SavingView(phase="a", failed=failed), SavingView(phase="b", next=both)], now)
+    assert told[0].startswith("a: A save failed at ")
+    assert told[0].endswith("and none has succeeded since: no space is left")
+    late = NextSave(at="2025-12-31T23:59:00Z", why="every 5 minutes")
+    assert saving_lines([SavingView(phase="a", next=late)], now) == ["Next save: due now (every 5 minutes)"]
 
 
 def test_marks_times_and_what_is_at_risk_are_told_in_words() -> None:

@@ -1,19 +1,21 @@
 """What the server knows of checkpoints: what they took, which of them count, what is at risk, what can be had back."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from whistlestop.blobs.storage import DAY
 from whistlestop.domain.errors import NoCheckpoint
-from whistlestop.server.services import checkpoint_views, launches, submit, views
+from whistlestop.server.services import checkpoint_views, launches, saving, submit, views
 from whistlestop.server.services.storages import of_run
 from whistlestop.server.store import checkpoints, events, phases, runs
 from whistlestop.testing.checkpoints import Attempt
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, world
 from whistlestop.wire.api import CheckpointView, ContinueBody, PhaseView, RunView
+from whistlestop.wire.checkpoints import SavingView
 
 BEST = """
 name: x
@@ -148,6 +150,52 @@ def test_after_a_resume_the_time_of_this_attempt_is_at_risk_and_the_steps_since_
     risk = phase_of(here, run).at_risk
     assert risk is not None
     assert (risk.steps, risk.seconds, risk.step) == (2, 7.0, 50)
+
+
+def saving_of(here: World, run: RunView) -> list[SavingView]:
+    with here.context.database.read() as connection:
+        return saving.of_run(here.context, connection, runs.get(connection, run.id))
+
+
+def every(word: str) -> str:
+    return f"name: x\ncommand: 'true'\ncheckpoint: {{every: {word}}}\n"
+
+
+def test_when_it_saves_next_and_why_is_known_from_its_cadence_and_its_saves(here: World) -> None:
+    for word, step, seconds, why in (
+        ("50 steps", 100, None, "every 50 steps"),
+        ("10 minutes", None, 600, "every 10 minutes"),
+        ("[1 epoch, 1 hour]", 80, 3600, "every 1 epoch or 1 hour"),
+        ("auto", None, 120, "a save costs 1 s"),
+    ):
+        run = here.submit(f"name: x\ncommand: 'true'\ncheckpoint: {{every: {word}}}\n")
+        assert saving_of(here, run) == []
+        attempt = Attempt(here, run)
+        attempt.at(40, batches=40)
+        here.now += 100
+        attempt.saved(50, block_seconds=1.0, upload_seconds=2.0)
+        attempt.at(52, batches=40)
+        here.now += 10
+        [found] = saving_of(here, run)
+        assert found.next is not None
+        assert (found.next.step, found.failed) == (step, None)
+        assert why in found.next.why
+        at = found.next.at and datetime.fromisoformat(found.next.at).timestamp()
+        assert at == (seconds and pytest.approx(here.now - 12 + seconds, abs=5))  # counted from when it was taken
+        attempt.ended("finished")
+        assert saving_of(here, run) == []
+
+
+def test_a_save_that_failed_is_told_until_one_succeeds(here: World) -> None:
+    run = here.submit()
+    attempt = Attempt(here, run)
+    attempt.saved(5)
+    attempt.say("save_failed", step=7, why="cadence", tries=3)
+    [found] = saving_of(here, run)
+    assert found.failed is not None
+    assert (found.phase, found.failed.step, found.failed.text) == ("main", 7, "save_failed!")
+    attempt.saved(8)
+    assert saving_of(here, run) == []
 
 
 def test_the_rate_of_preemptions_comes_from_the_record_of_the_pool(here: World) -> None:

@@ -79,7 +79,7 @@ def _chosen(
 
 
 def _ls(client: "Client", run: str, phase: str | None, step: int | None, *, as_json: bool) -> None:
-    from whistlestop.cli.checkpoints_view import checkpoints_table, risk_lines
+    from whistlestop.cli.checkpoints_view import checkpoints_table, risk_lines, saving_lines
     from whistlestop.cli.output import print_json, say, show
 
     found = client.checkpoints(run, trashed=True)
@@ -91,7 +91,7 @@ def _ls(client: "Client", run: str, phase: str | None, step: int | None, *, as_j
         show(checkpoints_table(found))
     else:
         say("No committed checkpoint.")
-    for line in risk_lines(client.run(run)):
+    for line in (*risk_lines(client.run(run)), *saving_lines(client.saving(run))):
         say(line)
 
 

@@ -15,7 +15,7 @@ from whistlestop.wire.api import CheckpointView, RunView
 
 if TYPE_CHECKING:
     from whistlestop.client.checkpoints import Difference
-    from whistlestop.wire.checkpoints import CheckpointDetail
+    from whistlestop.wire.checkpoints import CheckpointDetail, NextSave, SavingView
 
 METRICS = 3  # shown in a line
 
@@ -84,6 +84,27 @@ def risk_lines(run: RunView) -> list[str]:
     """What no checkpoint holds yet, of each phase that trains."""
     risks = [(phase.name, phase.at_risk) for phase in run.phases if phase.at_risk is not None]
     return [f"{f'{name}: ' if len(risks) > 1 else ''}{words.at_risk(risk)}" for name, risk in risks]
+
+
+def saving_lines(found: Sequence["SavingView"], now: datetime | None = None) -> list[str]:
+    """When it saves next and why, and a save that failed."""
+    lines = []
+    for item in found:
+        name = f"{item.phase}: " if len(found) > 1 else ""
+        if item.failed is not None:
+            at = words.local_time(item.failed.at, date=False)
+            lines.append(printable(f"{name}A save failed at {at}, and none has succeeded since: {item.failed.text}"))
+        if item.next is not None:
+            lines.append(printable(f"{name}Next save: {_due(item.next, now)} ({item.next.why})"))
+    return lines
+
+
+def _due(coming: "NextSave", now: datetime | None) -> str:
+    found = [f"at step {coming.step:,}"] if coming.step is not None else []
+    if coming.at is not None:
+        left = (datetime.fromisoformat(coming.at) - (now or datetime.now(UTC))).total_seconds()
+        found.append(f"in about {words.length(left)}" if left > 0 else "due now")
+    return " or ".join(found)
 
 
 def difference(first: "CheckpointDetail", second: "CheckpointDetail", made: "Difference") -> list[RenderableType]:

@@ -2,25 +2,28 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from whistlestop.cli import words
-from whistlestop.cli.checkpoints_view import risk_lines
+from whistlestop.cli.checkpoints_view import risk_lines, saving_lines
 from whistlestop.cli.failures import printable
 from whistlestop.cli.output import table
 from whistlestop.cli.runs_table import ordinal
 from whistlestop.wire.api import AttemptView, ChangeView, PhaseView, RunView
 
+if TYPE_CHECKING:
+    from whistlestop.wire.checkpoints import SavingView
+
 Summaries = Mapping[str, Mapping[str, Any]]  # by phase: what the program put into run.summary
 
 
-def run_view(run: RunView, summaries: Summaries | None = None) -> RenderableType:
-    risks = [Text(printable(line)) for line in risk_lines(run)]
+def run_view(run: RunView, summaries: Summaries | None = None, saving: Sequence["SavingView"] = ()) -> RenderableType:
+    risks = [Text(printable(line)) for line in (*risk_lines(run), *saving_lines(saving))]
     tables = (*risks, *summary_lines(summaries or {}), *steering(run.phases), *_attempts(run.phases))
     return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *tables)
 

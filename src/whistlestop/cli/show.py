@@ -17,6 +17,7 @@ def show(run: Run, as_json: Json = False) -> None:
     with connect() as client:
         found = client.run(run)
         said = {} if as_json else summaries(client, found)
+        saving = [] if as_json else client.saving(found.id)
 
     from whistlestop.cli import output
 
@@ -25,7 +26,7 @@ def show(run: Run, as_json: Json = False) -> None:
         return
     from whistlestop.cli.run_view import run_view
 
-    output.show(run_view(found, said))
+    output.show(run_view(found, said, saving))
 
 
 def summaries(client: "Client", run: "RunView") -> dict[str, dict[str, Any]]:

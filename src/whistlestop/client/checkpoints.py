@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whistlestop.blobs.manifest import BadName, check_name
-from whistlestop.domain.errors import NoCheckpoint, Refused, ServerUnreachable
+from whistlestop.blobs.manifest import MANIFEST, BadName, check_name
+from whistlestop.domain.errors import NoCheckpoint, NotFound, Refused, ServerUnreachable
 from whistlestop.wire.api import CheckpointView
 
 if TYPE_CHECKING:
@@ -65,9 +65,10 @@ def download(
     *,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Fetched:
-    """Its files below `into`, every hash compared. Whole files that are there are not fetched again: after a failure
-    the same call goes on. `progress` is told of bytes as they come."""
+    """Its files below `into`, every hash compared, and its manifest last: what has one is whole. Whole files that are
+    there are not fetched again: after a failure the same call goes on. `progress` is told of bytes as they come."""
     done = Fetched()
+    (into / MANIFEST).unlink(missing_ok=True)
     for entry in checkpoint.files:
         target = _target(into, entry.name)
         if _is(target, entry):
@@ -77,7 +78,19 @@ def download(
             _fetch(client, run, checkpoint.id, entry, target, progress)
             done.bytes += entry.size
         done.files += 1
+    _fetch_manifest(client, run, checkpoint, into)
     return done
+
+
+def _fetch_manifest(client: "Client", run: str, checkpoint: "CheckpointDetail", into: Path) -> None:
+    try:
+        data = b"".join(client.checkpoint_file(run, checkpoint.id, MANIFEST))
+    except NotFound:  # an older server
+        return
+    part = into / f".{MANIFEST}.part"
+    into.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(data)
+    os.replace(part, into / MANIFEST)
 
 
 def _target(into: Path, name: str) -> Path:

@@ -17,7 +17,7 @@ from whistlestop.wire import api
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
     from whistlestop.wire.charts import Charts, SeriesList
-    from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, StorageView, Verified
+    from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, SavingView, StorageView, Verified
     from whistlestop.wire.pages import Consequences
     from whistlestop.wire.timeline import TimelineView
 
@@ -314,6 +314,12 @@ class Client:
         """Its bytes as they come; nobody has compared them yet: see client.checkpoints.download."""
         return self._transport.pieces(f"{self._checkpoint(run, checkpoint)}/files/{quote(name)}")
 
+    def saving(self, run: str) -> list["SavingView"]:
+        """When each phase that trains saves next, and saves that failed."""
+        from whistlestop.wire.checkpoints import SavingView
+
+        return self._list(SavingView, f"/runs/{quoted(run)}/saving")
+
     def verify_checkpoint(
         self, run: str, checkpoint: str, *, told: Callable[["Verified"], None] = lambda said: None
     ) -> "Verified":
@@ -324,7 +330,10 @@ class Client:
         said = self._send(Verified, "POST", path, None)
         while said.reading:
             told(said)
-            said = self._get(Verified, path)
+            try:
+                said = self._get(Verified, path)
+            except NotFound:  # the server was started again, and has forgotten it
+                said = self._send(Verified, "POST", path, None)
         return said
 
     def pin_checkpoint(self, run: str, checkpoint: str, *, pinned: bool = True) -> "CheckpointDone":

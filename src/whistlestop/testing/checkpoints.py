@@ -54,8 +54,9 @@ class Attempt:
         ingest.store(self.here.context, self.row, [Data("runner", self._offset, body)])
         self._offset += len(body)
 
-    def at(self, step: int) -> None:
-        said = Progress(at=self.here.now, stage="training", step=step, total=1000, loop_started_at=self.row.started_at)
+    def at(self, step: int, **more: Any) -> None:
+        known = {"stage": "training", "total": 1000, "loop_started_at": self.row.started_at, **more}
+        said = Progress(at=self.here.now, step=step, **known)
         self.here.context.hub.progress[self.row.id] = said
 
     @property

@@ -38,6 +38,28 @@ class Verified(Shape):
     text: str
 
 
+class NextSave(Shape):
+    """Whichever comes first. A time that has passed: it waits for the one before it to become durable."""
+
+    step: int | None = None
+    at: str | None = None  # about then
+    why: str  # the cadence, and for `auto` what it follows from
+
+
+class FailedSave(Shape):
+    at: str
+    step: int | None = None
+    text: str
+
+
+class SavingView(Shape):
+    """Of one phase."""
+
+    phase: str
+    next: NextSave | None = None  # while it trains, where the spec says how often
+    failed: FailedSave | None = None  # the last one that failed, until one succeeds
+
+
 class StorageView(Shape):
     """Where new runs keep their checkpoints, and whether that works now."""
 

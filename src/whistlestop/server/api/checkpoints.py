@@ -1,5 +1,6 @@
 """Checkpoints of a run: look, fetch, read back, pin, remove, bring back; and where new ones are kept."""
 
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -8,17 +9,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
+from whistlestop.blobs.manifest import MANIFEST, encode
 from whistlestop.blobs.open import is_remote
 from whistlestop.domain.errors import NotFound, WhistleError
 from whistlestop.server.api.access import Ctx, Member, Viewer
 from whistlestop.server.api.readings import Reads
 from whistlestop.server.api.runs import Run
 from whistlestop.server.api.streams import StillGood
-from whistlestop.server.services import checkpoint_views, keeping, storages
+from whistlestop.server.services import checkpoint_views, keeping, saving, storages
 from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import runs
 from whistlestop.wire import api
-from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, StorageView, Verified
+from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, SavingView, StorageView, Verified
 
 log = logging.getLogger(__name__)
 router = APIRouter(tags=["checkpoints"])
@@ -37,6 +39,13 @@ def list_checkpoints(
         return checkpoint_views.of_run(connection, runs.resolve(connection, run), trashed=trashed)
 
 
+@router.get("/runs/{run}/saving")
+def show_saving(run: Run, context: Ctx, _actor: Viewer) -> list[SavingView]:
+    """When each phase that trains saves next, and why; and a save that failed, until one succeeds."""
+    with context.database.read() as connection:
+        return saving.of_run(context, connection, runs.resolve(connection, run))
+
+
 # What needs the storage goes to threads of its own: one that does not answer must not keep a stop from being heard.
 
 
@@ -50,12 +59,16 @@ async def show_checkpoint(run: Run, checkpoint: Id, context: Ctx, reads: Reads, 
 async def read_file(
     run: Run, checkpoint: Id, name: str, context: Ctx, reads: Reads, good: StillGood, _actor: Member
 ) -> StreamingResponse:
-    """One file, a piece in memory at a time. It ends early if it is not what was saved: its hash tells."""
+    """One file, a piece in memory at a time. It ends early if it is not what was saved: its hash tells. `manifest.json`
+    is the list of them."""
 
     def find() -> tuple[Iterator[bytes], str]:
         with context.database.read() as connection:
             row, saved = keeping.look(connection, run, checkpoint)
         storage, found = keeping.manifest(context, row, saved)
+        if name == MANIFEST:
+            manifest = encode(found)
+            return iter([manifest]), hashlib.sha256(manifest).hexdigest()
         entry = found.files.get(name)
         if entry is None:
             raise NotFound(f"the checkpoint {keeping.said(saved)} has no file {name}")

@@ -17,14 +17,18 @@ export function VerifyDialog({ run, checkpoint, after, close }) {
     let gone = false;
     const read = async () => {
       try {
-        let answer = await api.post(`${address(run, checkpoint)}/verify`);
+        const path = `${address(run, checkpoint)}/verify`;
+        let answer = await api.post(path);
         while (!gone) {
           setSaid(answer);
           if (!answer.reading) {
             after?.();
             return;
           }
-          answer = await api.get(`${address(run, checkpoint)}/verify`);
+          answer = await api.get(path).catch((failed) => {
+            if (failed.status === 404) return api.post(path);  // the server was started again, and has forgotten it
+            throw failed;
+          });
         }
       } catch (refused) {
         if (!gone) {
@@ -51,7 +55,7 @@ export function VerifyDialog({ run, checkpoint, after, close }) {
       marked, and no run resumes from it.</p>
     <${ProblemBox} problem=${problem} />
     ${begun && !done && html`<${Spinner} label=${said ? `Reading, ${length(said.seconds)} so far; it goes on without this page` : "Reading"} />`}
-    ${done && html`<div class="alert is-${said.intact ? "completed" : "failed"}" role="status"><${Icon} name=${said.intact ? "check" : "alert"} />
+    ${done && html`<div class="alert is-${said.intact ? "completed" : said.intact === null ? "waiting" : "failed"}" role="status"><${Icon} name=${said.intact ? "check" : "alert"} />
       <p>${sentence(said.text)}</p></div>`}
   <//>`;
 }
