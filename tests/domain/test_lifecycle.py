@@ -81,6 +81,35 @@ def test_our_own_faults_without_progress_end_after_a_while() -> None:
     assert after(run_with(moved))[0] == {"train": PhaseState.PENDING}
 
 
+def test_storage_that_is_away_is_waited_for_longer_each_time_and_for_as_long_as_it_takes() -> None:
+    phase, waits = running(EndReason.STORAGE_AWAY, retries=0), []
+    for now in range(100):
+        change = decide(run_with(phase), float(now))[0]
+        assert isinstance(change, PhaseChange)
+        assert change.state is PhaseState.PENDING
+        waits.append(change.not_before - now)
+        phase = replace(phase, faults=change.phase.faults, errors_used=change.phase.errors_used)
+    assert waits[:7] == [1, 2, 5, 15, 30, 60, 60]
+    assert waits[-1] == 60
+    assert phase.errors_used == 0
+    died = replace(phase, attempt=attempt(EndReason.RUNNER_LOST))
+    assert after(run_with(died))[0] == {"train": PhaseState.PENDING}, "an outage is no fault of ours"
+
+
+def test_a_new_step_ends_what_failed_in_a_row_before_it() -> None:
+    went_on = replace(running(EndReason.PREEMPTED, faults=6), attempt=attempt(EndReason.PREEMPTED, step=7))
+    change = decide(run_with(went_on), 0.0)[0]
+    assert isinstance(change, PhaseChange)
+    assert (change.phase.faults, change.phase.fault_step) == (0, 7)
+
+
+def test_a_storage_that_never_worked_fails_the_run_at_once() -> None:
+    phases, change = after(run_with(running(EndReason.STORAGE_UNFIT, retries=5)))
+    assert phases == {"train": PhaseState.FAILED}
+    assert change is not None
+    assert "can't be kept" in (change.reason or "")
+
+
 def test_a_kill_wins_over_a_program_that_finished_in_the_same_moment() -> None:
     phases, change = after(run_with(running(EndReason.FINISHED), request=Stop.KILL))
     assert phases == {"train": PhaseState.COMPLETED}

@@ -47,7 +47,7 @@ def test_a_program_that_ends_by_itself_is_finished(kit: Kit) -> None:
     ended = kit.ended()
     assert (ended["reason"], ended["exit_code"], ended["signal"]) == ("finished", 0, None)
     assert (kit.peer.texts("out"), kit.peer.texts("err")) == (["out"], ["err"])
-    assert kit.peer.kinds() == ["preparing", "program_started", "ended"]
+    assert kit.peer.kinds() == ["preparing", "storage_ready", "program_started", "ended"]
     assert kit.peer.tokens[0] == "Bearer token-of-this-attempt"
 
 

@@ -16,6 +16,7 @@ FAULT_LIMIT = 10  # times in a row that our own parts may fail without a new ste
 BACKOFF = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the next attempt, by failures in a row
 
 OWN_FAULTS = frozenset({EndReason.RUNNER_LOST, EndReason.LAUNCH_FAILED})
+_LONGEST_WAIT = len(BACKOFF)  # faults in a row from which on it is waited no longer
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange |
         return None, None
     if attempt.state is AttemptState.STARTED:
         return None, None
+    if attempt.last_step > phase.fault_step:  # what failed before is over
+        phase = replace(phase, faults=0, fault_step=attempt.last_step)
     outcome = OUTCOMES[attempt.reason]
     says = attempt.text or outcome.says
     if outcome.completes:
@@ -143,15 +146,26 @@ def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange |
 
 
 def _recover(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) -> PhaseChange:
+    if attempt.reason is EndReason.STORAGE_AWAY:
+        return _wait_for_storage(phase, says, now)
+    if attempt.reason is EndReason.CHECKPOINT_DAMAGED:
+        return _to(phase, PhaseState.PENDING, says)
     if attempt.reason not in OWN_FAULTS:
         return _to(phase, PhaseState.PENDING, f"{says}; it goes on elsewhere")
-    moved = attempt.last_step > phase.fault_step
-    faults = 1 if moved else phase.faults + 1
-    counted = replace(phase, faults=faults, fault_step=max(attempt.last_step, phase.fault_step))
+    faults = phase.faults + 1
+    counted = replace(phase, faults=faults)
     if faults >= FAULT_LIMIT:
         return _to(counted, PhaseState.FAILED, f"{says}; {faults} times in a row without a new step")
     wait = 0.0 if faults == 1 else BACKOFF[min(faults - 2, len(BACKOFF) - 1)]
     return _to(counted, PhaseState.PENDING, f"{says}; it starts again", now + wait)
+
+
+def _wait_for_storage(phase: PhaseFacts, says: str, now: float) -> PhaseChange:
+    """For as long as it takes: nobody can do anything else about it. It never counts as the last fault of our own."""
+    faults = min(phase.faults + 1, _LONGEST_WAIT)
+    wait = BACKOFF[faults - 1]
+    counted = replace(phase, faults=faults)
+    return _to(counted, PhaseState.PENDING, f"{says}; it is tried again in {wait:g} s", now + wait)
 
 
 def _follow(phases: Sequence[PhaseFacts], request: Stop) -> list[PhaseChange]:

@@ -23,6 +23,9 @@ class EndReason(StrEnum):
     STOP_UNANSWERED = "stop_unanswered"
     COMMAND_NOT_FOUND = "command_not_found"
     PREPARE_FAILED = "prepare_failed"
+    STORAGE_UNFIT = "storage_unfit"
+    STORAGE_AWAY = "storage_away"
+    CHECKPOINT_DAMAGED = "checkpoint_damaged"
     CHECKPOINT_UNUSABLE = "checkpoint_unusable"
     RUNNER_LOST = "runner_lost"
     HOST_LOST = "host_lost"
@@ -68,6 +71,13 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     ),
     EndReason.COMMAND_NOT_FOUND: Outcome(AttemptState.FAILED, Retry.NEVER, "the command could not be started"),
     EndReason.PREPARE_FAILED: Outcome(AttemptState.FAILED, Retry.BUDGET, "the code could not be laid out on the host"),
+    EndReason.STORAGE_UNFIT: Outcome(
+        AttemptState.FAILED, Retry.NEVER, "its checkpoints can't be kept where they should be"
+    ),
+    EndReason.STORAGE_AWAY: Outcome(AttemptState.FAILED, Retry.ALWAYS, "its checkpoints can't be reached"),
+    EndReason.CHECKPOINT_DAMAGED: Outcome(
+        AttemptState.FAILED, Retry.ALWAYS, "the checkpoint to go on from is damaged, and an older one is taken"
+    ),
     EndReason.CHECKPOINT_UNUSABLE: Outcome(
         AttemptState.FAILED, Retry.ATTENTION, "none of its checkpoints can be used; nothing was touched"
     ),

@@ -15,8 +15,9 @@ from whistlestop.channel.layout import CONTROL_FILE, SIZE
 from whistlestop.engines.attempt_files import LOCK, read_began, read_program
 from whistlestop.engines.containment import Reaper, Tree, become_subreaper
 from whistlestop.runner import launching
+from whistlestop.runner.fetching import CannotStart
 from whistlestop.runner.notes import note
-from whistlestop.runner.prepare import CannotStart, Prepared, is_quick, try_prepare
+from whistlestop.runner.prepare import Prepared, is_quick, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 
 if TYPE_CHECKING:

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
 
 
+# What launches of earlier versions have not.
+_LATER = {"steering": [], "storage_worked": False, "restore_options": None, "fetch_beside": False}
+
+
 def read_launch(directory: Path) -> "Launch":
     fields = json.loads((directory / LAUNCH).read_bytes())
-    fields["inputs"] = [SimpleNamespace(**entry) for entry in fields["inputs"]]
-    fields.setdefault("steering", [])  # written by an earlier version
-    return cast("Launch", SimpleNamespace(**fields))
+    fields["inputs"] = [SimpleNamespace(**({"options": None} | entry)) for entry in fields["inputs"]]
+    return cast("Launch", SimpleNamespace(**(_LATER | fields)))
 
 
 def read_secrets() -> dict[str, str]:

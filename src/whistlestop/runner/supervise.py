@@ -24,6 +24,7 @@ from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
 from whistlestop.runner.climb import Climber
 from whistlestop.runner.events import Events
 from whistlestop.runner.exit import Ending, classify, evidence
+from whistlestop.runner.fetching import CannotStart, Fetching
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.ladder import Times
 from whistlestop.runner.lines import Secrets
@@ -31,7 +32,7 @@ from whistlestop.runner.link import Link
 from whistlestop.runner.logs import Capture, LogBook
 from whistlestop.runner.memory import Witness
 from whistlestop.runner.notes import note, noted
-from whistlestop.runner.prepare import CannotStart, Prepared, try_prepare
+from whistlestop.runner.prepare import Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
@@ -80,6 +81,8 @@ class Supervisor:
         self._cancelled = threading.Event()  # ends preparing
         self._preempted = self._unwanted = self._over = self._out_of_memory = self._told_end = False
         self._limit_at: float | None = None  # by the monotonic clock
+        self._cannot: CannotStart | None = None  # why the program was ended before it could go on
+        self._fetch: asyncio.Task[None] | None = None
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
 
     async def run(self) -> None:
@@ -166,15 +169,19 @@ class Supervisor:
         if isinstance(self._prepared, CannotStart):
             raise self._prepared
         ready = self._prepared
-        self._keeper.aside = {each.path for each in ready.aside if each.healthy}
-        for each in ready.aside:
+        choice = ready.choice
+        if (tried := choice.tried) is not None:
+            text = tried.in_words()
+            self._tell("storage_ready", text, milliseconds=tried.seconds * 1000, conditional=tried.conditional)
+        self._keeper.aside = {each.path for each in choice.aside if each.healthy}
+        for each in choice.aside:
             self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
         if self._program.started_at is None:
             start_program(self._program, self._launch, ready)
-        if ready.restored is not None:
-            self._keeper.protected.add(ready.restored.id)
+        restored = choice.restored
+        if restored is not None:
+            self._keeper.protected.add(restored.id)
         self._loop.add_reader(self._program.pidfd, self._on_exit)
-        restored = ready.restored
         since = "" if restored is None else f" from the checkpoint at step {restored.step}"
         self._tell(
             "program_started",
@@ -188,8 +195,27 @@ class Supervisor:
         self._climber.started(self._program)
         if self._launch.time_limit is not None:
             self._limit_at = time.monotonic() + max(0.0, self._launch.time_limit)
+        if restored is not None and restored.fetching is not None:
+            self._fetch = asyncio.create_task(self._fetch_beside(restored.fetching, restored.address))
         self._keeper.start()
         self._sampler.start()
+
+    async def _fetch_beside(self, fetching: Fetching, address: str) -> None:
+        """A program whose checkpoint can't be had is ended: it must not begin at step 0, and can't go on."""
+        began, checkpoint = time.monotonic(), fetching.checkpoint
+        problem = await asyncio.to_thread(fetching.run)
+        if self._exited.is_set() or self._over:
+            return
+        seconds = time.monotonic() - began
+        if problem is None:
+            text = f"The checkpoint of step {checkpoint.step} was fetched in {seconds:.1f} s while the program started."
+            self._tell("checkpoint_fetched", text, seconds=seconds, bytes=checkpoint.bytes, path=address)
+            return
+        self._cannot = problem
+        if problem.reason == EndReason.CHECKPOINT_DAMAGED:
+            self._tell("checkpoint_set_aside", f"A checkpoint can't be used: {problem.text}",
+                       path=address, why=problem.text)  # fmt: skip
+        self._kill()
 
     def _prepare(self) -> Prepared | CannotStart:
         return try_prepare(self._launch, self._secrets, cancelled=self._cancelled.is_set)
@@ -379,6 +405,9 @@ class Supervisor:
         )
         if cannot is not None:
             reason, words = EndReason(cannot.reason), cannot.text
+        elif self._cannot is not None:
+            asked = self._climber.stop >= Stop.PAUSE or self._unwanted
+            reason, words = self._cut_short() if asked else EndReason(self._cannot.reason), self._cannot.text
         else:
             reason = EndReason.KILLED if self._unwanted else classify(ending)
             words = evidence(ending, reason, exception=self._book.last_exception, dead_ranks=self._hearing.dead_ranks)

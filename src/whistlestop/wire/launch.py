@@ -15,6 +15,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: str
     path: str | None = None  # where it lies, if not among this run's own: a run that continues another
+    options: dict[str, str] | None = None  # of the storage in which `path` lies; None: the run's own
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +35,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: str  # root of the run's checkpoints on this machine
     storage: str | None = None  # where they are kept instead: the run's own root, s3://bucket/prefix/RUN
     storage_options: dict[str, str] = {}  # no secrets: region, endpoint
+    storage_worked: bool = False  # for an earlier attempt of this run: it is waited for, should it be away now
     preemption_rate: float | None = None  # of this pool, per second, without notice; None: nobody knows yet
     restore: bool = True  # resume from this phase's newest verified checkpoint, if there is one
     restore_from: str | None = None  # directory to start from if this phase has none of its own: `continue`
+    restore_options: dict[str, str] | None = None  # of the storage in which that lies; None: the run's own
+    fetch_beside: bool = False  # the program is known to wait for what is restored: it may start meanwhile
     must_restore: bool = False  # checkpoints were committed before: starting without one is refused
     inputs: list[Input] = []
     checkpoint_every: list[str] = []

@@ -1,7 +1,7 @@
 """An attempt as its runner needs it: the spec's phase, the run's code and surroundings, what is already there."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from whistlestop.blobs.open import is_remote
 from whistlestop.capacity.preemption import Tenure, unnoticed_rate
 from whistlestop.domain import credits
 from whistlestop.domain.errors import NotFound
+from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.states import AttemptState
 from whistlestop.server.services import bundles, changes, storages, views
 from whistlestop.server.services.context import Context
@@ -34,9 +35,12 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         # With the removed ones: where all of them were, it must not begin at step 0 as if nothing had been done.
         made = checkpoints.of_run(connection, run.id, phase.name, trashed=True)
         protected = checkpoints.protected(connection, run.id)
-        inputs = _inputs(connection, run, spec)
+        inputs = _inputs(context, connection, run, spec)
         limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
         secrets = _secrets(context, connection, spec)
+        worked = _storage_worked(connection, run)
+        beside = _waits_for_its_checkpoint(connection, attempt, made)
+        options = _options(context, connection, run, phase.restore_from)
         rate = preemption_rate(phases.of_pool(connection, attempt.pool), context.clock())
     where = storages.root(context.settings, run)
     remote = is_remote(where)
@@ -59,9 +63,12 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         checkpoints=where if not remote else str(settings.checkpoints(run.id)),
         storage=where if remote else None,
         storage_options=run.storage_options or {},
+        storage_worked=worked,
         preemption_rate=rate,
         restore=not attempt.fresh,
         restore_from=None if attempt.fresh else phase.restore_from,
+        restore_options=options,
+        fetch_beside=beside,
         must_restore=not attempt.fresh and (bool(made) or phase.restore_from is not None),
         inputs=inputs,
         checkpoint_every=list(spec.checkpoint.every),
@@ -81,6 +88,37 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         sdk_path=str(settings.data / "sdk"),
     )
     return launch, secrets
+
+
+def _storage_worked(connection: sa.Connection, run: Row) -> bool:
+    """No program of a train phase is started before something was written to its storage, and read."""
+    if checkpoints.of_run(connection, run.id, trashed=True):
+        return True
+    trains = {row.id for row in phases.of_runs(connection, [run.id])[run.id] if row.kind == "train"}
+    return any(row.up and row.phase_id in trains for row in phases.attempts_of_runs(connection, [run.id])[run.id])
+
+
+def _waits_for_its_checkpoint(connection: sa.Connection, attempt: Row, made: Sequence[Row]) -> bool:
+    """Its loop was ours in an earlier attempt: it takes its checkpoint from the SDK, not from the directory. Not where
+    one was found damaged: then the next one has to be found before the program starts."""
+    rows = phases.attempts_of_runs(connection, [attempt.run_id])[attempt.run_id]
+    before = [row for row in rows if row.phase_id == attempt.phase_id and row.number < attempt.number]
+    if not before or before[-1].reason == EndReason.CHECKPOINT_DAMAGED or not all(row.verified for row in made):
+        return False
+    return any((row.progress or {}).get("loop_started_at") for row in before)
+
+
+def _options(context: Context, connection: sa.Connection, run: Row, address: str | None) -> dict[str, str] | None:
+    """Of the storage in which a checkpoint of an earlier run lies; None: as this run's own."""
+    parent = run.parent_run
+    while address is not None and parent is not None:
+        found = runs.by_id(connection, [parent]).get(parent)
+        if found is None:
+            break
+        if address.startswith(f"{storages.root(context.settings, found)}/"):
+            return found.storage_options or {}
+        parent = found.parent_run
+    return None
 
 
 def preemption_rate(rows: Iterable[Row], now: float) -> float:
@@ -117,7 +155,7 @@ def remaining(
     return min(limits) if limits else (None, "time_limit")
 
 
-def _inputs(connection: sa.Connection, run: Row, spec: PhaseSpec) -> list[Input]:
+def _inputs(context: Context, connection: sa.Connection, run: Row, spec: PhaseSpec) -> list[Input]:
     """Every phase that comes before, not only the next one: synthesis needs what training made two phases ago."""
     rows = {row.name: row for row in phases.of_runs(connection, [run.id])[run.id]}
     found: list[Input] = []
@@ -132,7 +170,8 @@ def _inputs(connection: sa.Connection, run: Row, spec: PhaseSpec) -> list[Input]
         if own is not None:
             found.append(Input(phase=name))
         elif row.restore_from is not None:
-            found.append(Input(phase=name, path=row.restore_from))
+            options = _options(context, connection, run, row.restore_from)
+            found.append(Input(phase=name, path=row.restore_from, options=options))
         waiting.extend(row.needs)
     return found
 

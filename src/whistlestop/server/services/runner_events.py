@@ -120,13 +120,16 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
     kept = attempt.progress or {}
     if newest is not None:
         kept = {name: getattr(newest, name) for name in newest.__struct_fields__}
+    gone = _number(data.get("gone_at"), said.at)
+    # Nothing ran, so nothing is charged.
+    free = reason is EndReason.STORAGE_AWAY and not attempt.up
     last = data.get("last_step") if isinstance(data.get("last_step"), int) else None
     done = end(
         connection,
         attempt,
         reason,
         said.text,
-        at=max(attempt.started_at, min(_number(data.get("gone_at"), said.at), context.clock())),
+        at=attempt.started_at if free else max(attempt.started_at, min(gone, context.clock())),
         exit_code=data.get("exit_code") if isinstance(data.get("exit_code"), int) else None,
         signal=_signal(data.get("signal")),
         last_step=last,
@@ -135,6 +138,8 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
                   "batches": data.get("batches") or kept.get("batches", 0),
                   "saved_step": data.get("saved_step", kept.get("saved_step"))},
     )  # fmt: skip
+    if done and free and attempt.fresh:
+        phases.update(connection, phase.id, from_start=True)  # what was allowed has not happened yet
     if done and OUTCOMES[reason].completes:
         steered.missed(context, connection, attempt, phase)
         given = _reasons(data.get("stop_reasons")) or list(phase.stop_reasons)
