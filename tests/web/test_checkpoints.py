@@ -121,6 +121,7 @@ def test_a_viewer_looks_and_what_is_at_risk_and_a_save_that_fails_are_told_live(
     page.get_by_role("link", name="Checkpoints").click()
     expect(row(page, 100)).to_be_visible(timeout=SOON)
     expect(page.locator("[data-risk=train]")).to_contain_text("since the checkpoint at step")
+    expect(page.locator("[data-next-save=train]")).to_contain_text(re.compile(r"Next save: .*\(every 100 steps\)"))
     page.get_by_role("button", name="Actions of the checkpoint at step 100 of train", exact=True).click()
     expect(page.get_by_role("menuitem", name="Pin")).to_have_attribute("aria-disabled", "true")
     page.keyboard.press("Escape")

@@ -5,7 +5,7 @@ import { html, useEffect, useState } from "../lib.js";
 import { bytes, clock, number } from "../format.js";
 import { mayAct } from "../me.js";
 import { Ago, Empty, Menu, ProblemBox, Spinner, toast } from "../ui/index.js";
-import { AtRisk } from "./risk.js";
+import { AtRisk, NextSave } from "./risk.js";
 import { brief, count, moment, plural, withClocks } from "./words.js";
 
 const RETELLS = new Set([  // events after which the list is another one
@@ -18,14 +18,16 @@ const FAILED = 5;  // saves that failed, shown
 const METRICS = 3;
 
 export function Checkpoints({ run, told, events, me, actions }) {
-  const path = `/runs/${encodeURIComponent(run.id)}/checkpoints`;
+  const path = `/runs/${encodeURIComponent(run.id)}`;
   const [found, setFound] = useState(null);
+  const [saving, setSaving] = useState([]);
   const [problem, setProblem] = useState(null);
   const [ask, askSoon] = useAsking(async (wanted) => {
     try {
-      const answer = await api.get(path, { trashed: true });
+      const [answer, coming] = await Promise.all([api.get(`${path}/checkpoints`, { trashed: true }), api.get(`${path}/saving`)]);
       if (wanted()) {
         setFound(answer);
+        setSaving(coming);
         setProblem(null);
       }
     } catch (failed) {
@@ -38,14 +40,17 @@ export function Checkpoints({ run, told, events, me, actions }) {
     ask();
   }, [run.id]);
   const ended = ENDED.has(run.status);  // then no event tells what others do: with the run, the list is looked at again
-  useEffect(() => {
-    if (newest || ended) askSoon();
-  }, [newest, ended && told]);
-  const failed = events.filter((event) => event.kind === "save_failed").slice(-FAILED).reverse();
   const training = run.phases.filter((phase) => phase.at_risk);
+  const names = training.map((phase) => phase.name).join();
+  useEffect(() => {
+    if (newest || ended || names) askSoon();
+  }, [newest, ended && told, names]);
+  const failed = events.filter((event) => event.kind === "save_failed").slice(-FAILED).reverse();
   return html`<section aria-labelledby="checkpoints-title" class="checkpoints">
     <h2 id="checkpoints-title" class="visually-hidden">Checkpoints</h2>
     ${training.map((phase) => html`<${AtRisk} key=${phase.name} phase=${phase} told=${told} named=${training.length > 1} />`)}
+    ${training.map((phase) => html`<${NextSave} key=${phase.name} phase=${phase} named=${training.length > 1}
+      coming=${saving.find((one) => one.phase === phase.name)?.next} />`)}
     <${ProblemBox} problem=${problem} />
     ${!found && !problem && html`<${Spinner} label="Looking for checkpoints" />`}
     ${found?.length === 0 && html`<${Empty} title="No checkpoint yet">The program saves on its cadence, when it is asked to, and when it is
