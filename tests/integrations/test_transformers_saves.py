@@ -33,13 +33,22 @@ class Model(torch.nn.Module):
         return {"loss": ((out - labels) ** 2).mean(), "logits": out}
 
 class Other(TrainerCallback):
-    def __init__(self, run, save_at=0, step_end=0, log=0, ctrl_c=0):
+    def __init__(self, run, save_at=0, step_end=0, log=0, ctrl_c=0, taken=range(0)):
         self.run, self.save_at, self.step_end, self.log, self.seen = run, save_at, step_end, log, {}
-        self.ctrl_c = ctrl_c
+        self.ctrl_c, self.taken, self.written = ctrl_c, taken, []
     def on_step_begin(self, args, state, control, **about):
         self.seen[state.global_step] = sorted(each.name for each in Path(args.output_dir).iterdir())
         if state.global_step + 1 == self.save_at:
             self.run.save(now=False)
+        for number in range(2 if self.taken else 0):
+            self.run._saver.finish()
+            slot = Path(self.run.name, "run-001", ".stage-000000001", f"slot-{number}")
+            slot.mkdir(parents=True, exist_ok=True)
+            (slot / "stage.json").unlink(missing_ok=True)
+            if state.global_step in self.taken:  # as if earlier saves were still on their way
+                (slot / "stage.json").touch()
+    def on_save(self, args, state, control, **about):
+        self.written.append(state.global_step)
     def on_step_end(self, args, state, control, **about):
         control.should_training_stop |= state.global_step == self.step_end
         if state.global_step == self.ctrl_c:
@@ -47,13 +56,13 @@ class Other(TrainerCallback):
     def on_log(self, args, state, control, **about):
         control.should_training_stop |= state.global_step == self.log
 
-def go(name, options, per_epoch=20, resume="never", **other):
+def go(name, options, per_epoch=20, resume="never", every=None, **other):
     set_seed(1)
     arguments = TrainingArguments(
         output_dir=f"{name}-output", max_steps=9, per_device_train_batch_size=4, logging_steps=1, report_to=[],
         disable_tqdm=True, use_cpu=True, **options,
     )
-    with whistlestop.run(name, checkpoints=name, resume=resume, keep=9) as run:
+    with whistlestop.run(name, checkpoints=name, resume=resume, keep=9, every=every) as run:
         whistle = Whistle(run)
         callbacks = [other := Other(run, **other), whistle]
         data = {"train_dataset": DATA[: 4 * per_epoch], "eval_dataset": DATA[:4]}
@@ -62,6 +71,7 @@ def go(name, options, per_epoch=20, resume="never", **other):
         trainer.train(resume_from_checkpoint=whistle.resume_from)
         trainer.save_metrics("train", {"loss": 1.0})
     return {
+        "written": other.written,
         "seen": other.seen, "limit": arguments.save_total_limit, "best": trainer.state.best_model_checkpoint,
         "ours": sorted(int(each.name.split("-")[1]) for each in Path(name).rglob("step-*") if each.is_dir()),
         "output": sorted(each.name for each in Path(arguments.output_dir).iterdir()),
@@ -76,6 +86,7 @@ print(json.dumps({
     "beside": go("beside", own, save_at=7),
     "best": go("best", best, save_at=7),
     "plain": go("plain", none),
+    "slow": go("slow", none, every=2, taken=range(4, 6)),
     "step_end": go("step_end", none, step_end=4),
     "log": go("log", none, log=4),
     "straight": go("straight", none, per_epoch=4),
@@ -131,3 +142,8 @@ def test_a_stop_where_an_epoch_ends_and_a_resume_give_the_straight_result(told: 
     assert joined["steps"] == straight["steps"] == 9
     assert joined["weights"] == straight["weights"]
     assert joined["log"] == straight["log"]
+
+
+def test_the_trainer_writes_nothing_while_a_save_is_put_off(told: dict[str, Any]) -> None:
+    assert told["slow"]["written"] == [2, 4, 7, 8, 9]
+    assert told["slow"]["ours"] == [2, 4, 7, 8, 9]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,13 @@ def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         for stream in (each.process.stdin, each.process.stdout, each.process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def unhurried(run: Any, steps: Iterable[Any]) -> Iterator[Any]:
+    """Steps that take as long as a save needs to become durable: none is put off."""
+    for step in steps:
+        yield step
+        run._saver.finish()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sdk.conftest import unhurried
 
 import whistlestop
 from whistlestop.channel import mapping
@@ -81,14 +82,14 @@ def test_the_end_of_all_steps_is_told_with_its_checkpoint(attached: Channel) -> 
 
 def test_with_a_runner_the_program_removes_no_checkpoint(attached: Channel) -> None:
     with whistlestop.run(every=1, keep=1) as run:
-        list(run.steps(5))
+        list(unhurried(run, run.steps(5)))
     assert attached.steps() == [5, 4, 3, 2, 1]
 
 
 def test_the_specs_cadence_wins_over_the_programs(attached: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHISTLE_CHECKPOINT_EVERY", "3 steps,1 epoch")
     with whistlestop.run(every=1) as run:
-        list(run.steps(8, per_epoch=4))
+        list(unhurried(run, run.steps(8, per_epoch=4)))
     assert attached.steps() == [8, 6, 4, 3]
 
 
@@ -124,7 +125,7 @@ def test_a_stop_at_a_step_waits_for_that_step(attached: Channel) -> None:
 
 def test_a_checkpoint_on_request_comes_once_per_request(attached: Channel) -> None:
     with whistlestop.run() as run:
-        for step in run.steps(10):
+        for step in unhurried(run, run.steps(10)):
             if step in (2, 5):
                 attached.control[Word.CHECKPOINT_NOW] += 1
             if step == 7:

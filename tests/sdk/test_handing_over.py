@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from whistlestop.channel.layout import EXIT_PAUSED, Loop, Word
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk import room
+from whistlestop.sdk.saver import PERIODIC
+from whistlestop.sdk.training import Training
 
 
 @pytest.fixture
@@ -82,6 +85,73 @@ def test_a_periodic_save_is_put_off_while_both_slots_are_the_runners(attached: A
                     make_durable(attached, slot)
     assert handed[4:10] == [2] * 6
     assert [each["step"] for each in attached.events("staged")][:4] == [2, 4, 10, 16]
+
+
+def test_nothing_is_prepared_for_a_save_that_is_put_off(
+    attached: Any, stage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at = []
+    settle = Training._settle_values
+    monkeypatch.setattr(Training, "_settle_values", lambda run: (read_at.append(run._at[0]), settle(run))[1])
+    with whistlestop.run(every=2) as run:
+        run.track(state={})
+        for step in run.steps(9):
+            if step == 8:
+                assert read_at == [2, 4]  # values are read from their device for saves that are made
+                for slot in published(stage):
+                    make_durable(attached, slot)
+
+
+def test_what_the_program_asked_for_comes_with_its_files_when_there_is_room(
+    attached: Any, stage: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("n")
+    found = []
+    with whistlestop.run(every=2) as run:
+        run.track(state={})
+        for step in run.steps(20):
+            if step == 6:
+                run.save(now=False, files={"notes.txt": tmp_path / "notes.txt"})
+            if step >= 10:
+                for slot in published(stage):
+                    saved = staged.read(slot)
+                    assert saved is not None
+                    found.append((saved.step, saved.meta["why"], [each.name for each in saved.pieces]))
+                    make_durable(attached, slot)
+    why = {step: why for step, why, _ in found}
+    assert [step for step, _, names in found if "notes.txt" in names] == [11]
+    assert why[11] == "on request"
+    assert set(why.values()) == {"on request", PERIODIC}
+
+
+def test_files_for_the_next_save_are_in_the_last_one_if_there_is_no_other(attached: Any, stage: Path) -> None:
+    with whistlestop.run() as run:
+        run.track(state={})
+        for step in run.steps(3):
+            if step == 2:
+                run.save(now=False, files={"here": Path(__file__)})
+    (slot,) = published(stage)
+    make_durable(attached, slot)
+    assert "here" in attached.store.list("train")[0].files
+
+
+def test_without_a_runner_a_periodic_save_waits_for_nobody_either(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    commit = CheckpointStore.commit
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        assert go.wait(20)
+        return commit(*given, **named)
+
+    monkeypatch.setattr(CheckpointStore, "commit", slowly)
+    with whistlestop.run("demo", every=2, keep=9) as run:
+        run.track(state={})
+        for step in run.steps(12):
+            if step == 10:  # it has come so far
+                go.set()
+                run._saver.finish()  # type: ignore[union-attr]
+    kept = CheckpointStore(alone / "whistle-checkpoints" / "demo").list("run-001")
+    assert [each.step for each in kept] == [12, 11, 4, 2]
 
 
 def test_the_last_save_waits_for_a_slot(channel: Any, program: Callable[..., Any], wait: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.sdk.conftest import unhurried
 
 import whistlestop
 from whistlestop.blobs.checkpoints import CheckpointStore
@@ -48,7 +49,7 @@ def test_what_is_saved_is_the_state_of_the_boundary(alone: Path, monkeypatch: py
     states = {}
     with whistlestop.run("demo", every=2, keep=10, lazy=lazy) as run:
         run.track(model=model, optimizer=optimizer, counts=(counts := {"n": 0}))
-        for step in run.steps(9):
+        for step in unhurried(run, run.steps(9)):
             forward(model, step)
             optimizer.step()
             optimizer.zero_grad()

@@ -14,13 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from whistlestop.blobs import staged
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Loop, Word
 from whistlestop.sdk import group as groups
+from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.group import CONFIRMED, DIED, PROPOSED, STAGED, Group, RanksApart
-from whistlestop.sdk.place import find_place
+from whistlestop.sdk.parts import Part
+from whistlestop.sdk.place import Place, find_place
 from whistlestop.sdk.processes import lives
+from whistlestop.sdk.saver import PERIODIC, Saver
 from whistlestop.sdk.settings import Settings
 from whistlestop.sdk.world import World, find_world
 from whistlestop.testing.forks import Forks
@@ -30,6 +34,7 @@ from whistlestop.testing.wait import until
 HEADER = """
 import os, sys, random, time
 from pathlib import Path
+from typing import Any
 import torch
 from whistlestop.channel.layout import Word
 from whistlestop.domain.stops import Stop
@@ -252,6 +257,7 @@ with whistlestop.run("free", checkpoints={str(tmp_path / "kept")!r}) as run:
 BODY = """
 import os, signal, sys, time
 from pathlib import Path
+from typing import Any
 import whistlestop
 from whistlestop.testing.wait import until
 rank, root = int(os.environ["RANK"]), Path(os.environ["ROOT"])
@@ -757,3 +763,63 @@ def test_a_rank_that_has_done_its_part_may_end_while_another_is_waited_for(three
 
     first.wait(all_saved, "all to save", whom=lambda: first._behind(STAGED, 1))
     assert set(looks) == {""}
+
+
+# Saves of several ranks.
+
+
+@pytest.fixture
+def savers(three: list[Group], tmp_path: Path) -> Iterator[list[Saver]]:
+    found = []
+    for group in three:
+        attachment = Attachment()
+        attachment.group, attachment.leads = group, group.world.rank == 0
+        place = Place(CheckpointStore(tmp_path / "kept"), "train", "", 1, None, stage=tmp_path / "stage")
+        saver = Saver(place, attachment, keep=1)
+        saver.parts = {"state": Part(lambda: {"a": 1}, lambda state: None, per_rank=True)}
+        found.append(saver)
+    yield found
+    for saver in found:
+        saver.close()
+
+
+def save_all(savers: list[Saver], step: int, why: str = PERIODIC) -> list[bool]:
+    """All ranks save this step; which of them have put it off."""
+    others = [
+        threading.Thread(target=saver.save, args=(step,), kwargs={"why": why, "meta": {}}) for saver in savers[1:]
+    ]
+    for each in others:
+        each.start()
+    savers[0].save(step, why=why, meta={})
+    for each in others:
+        each.join(20)
+        assert not each.is_alive()
+    return [saver.put_off for saver in savers]
+
+
+def test_ranks_put_a_periodic_save_off_together_and_wait_for_nobody(
+    savers: list[Saver], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage = tmp_path / "stage"
+    assert save_all(savers, 1) == save_all(savers, 2) == [False] * 3
+    assert not savers[0].has_room
+    assert save_all(savers, 3) == [True] * 3
+    for slot in staged.slots(stage):
+        staged.release(slot)
+    assert savers[0].has_room
+    assert save_all(savers, 4) == [False] * 3
+    (found,) = filter(None, map(staged.read, staged.slots(stage)))
+    assert (found.step, len(found.pieces)) == (4, 3)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_rank_that_found_no_slot_free_puts_the_save_off_for_all(savers: list[Saver], tmp_path: Path) -> None:
+    save_all(savers, 1)
+    save_all(savers, 2)
+    savers[1].save(3, why=PERIODIC, meta={})
+    for slot in staged.slots(tmp_path / "stage"):  # a moment later
+        staged.release(slot)
+    savers[2].save(3, why=PERIODIC, meta={})
+    assert savers[0].save(3, why=PERIODIC, meta={}) is None
+    assert [saver.put_off for saver in savers] == [True, True, False]
+    assert save_all(savers, 4) == [False] * 3

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sdk.conftest import unhurried
 
 import whistlestop
 from whistlestop.channel.layout import Word
@@ -226,7 +227,7 @@ def test_a_save_that_failed_once_does_not_end_saving_by_the_clock(alone: Path, m
 
     with whistlestop.run("demo", every="1 minute", keep=100, stop_when=[whistlestop.below("loss", -1)]) as run:
         run.saves(save=save, load=lambda state: None)
-        for _ in run.steps(20):
+        for _ in unhurried(run, run.steps(20)):
             run.log(loss=1.0)
             clock[0] += 25.0
     store = whistlestop.sdk.place.CheckpointStore(alone / "whistle-checkpoints" / "demo")  # type: ignore[attr-defined]

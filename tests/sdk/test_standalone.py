@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sdk.conftest import unhurried
 
 import whistlestop
 from whistlestop.blobs.checkpoints import CheckpointStore
@@ -38,7 +39,7 @@ def train(total: int, *, stop_at: int | None = None, **options: Any) -> tuple[li
     seen: list[int] = []
     with whistlestop.run("demo", **options) as run:
         run.track(state=state)
-        for step in run.steps(total):
+        for step in unhurried(run, run.steps(total)):
             seen.append(int(step))
             state["sum"] += step
             if step == stop_at:
@@ -72,7 +73,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(alone: Path, capfd: pytest.Cap
     def crash() -> None:
         with whistlestop.run("demo", every=10) as run:
             run.track(state=state)
-            for step in run.steps(100):
+            for step in unhurried(run, run.steps(100)):
                 state["sum"] += step
                 if step == 37:
                     raise ZeroDivisionError
@@ -225,7 +226,7 @@ def test_time_decides_when_to_save(alone: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("whistlestop.sdk.looping._time", lambda: clock[0])
     monkeypatch.setattr("whistlestop.sdk.training.time.time", lambda: clock[0])
     with whistlestop.run("demo", every="1 minute", keep=10) as run:
-        for _ in run.steps(10):
+        for _ in unhurried(run, run.steps(10)):
             clock[0] += 25.0
     assert [each.step for each in store_of(alone).list("run-001")] == [10, 9, 6, 3]
 

@@ -44,6 +44,7 @@ PUBLISHED = 212  # how many saves of all ranks rank 0 has handed over, or given 
 FRONT_ENDED = 211  # on other nodes than rank 0's: it has come to its end in good order
 # Every rank's words for rank 0, in its own page.
 STAGED, STAGE_FAILED = 220, 221  # how many saves it has made its part of; the last one that failed
+PUT_OFF = 224  # the last save for which it found no free slot
 POISONED = 222  # a value of this rank was not finite
 _HELD = 223  # the step at which it waits for what is only proposed + 1
 _DECIDED = (Word.PAUSE_LATEST, Word.PREEMPT_DEADLINE, Word.CHECKPOINT_NOW, Word.STEERING, Word.STOP_LEVEL)

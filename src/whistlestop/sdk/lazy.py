@@ -27,6 +27,11 @@ class Lazy:
                 found.update(each.untyped_storage()._cdata for each in state.values() if hasattr(each, "_cdata"))
         return found
 
+    @property
+    def busy(self) -> bool:
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
     def begin(self, copy: Callable[[], None]) -> None:
         self.wait()
         self.waited = 0.0

@@ -85,6 +85,7 @@ class Looping(Training):
         self._planned_at: float = 0  # the next step at which something is due that values don't change
         self._cadence_time: float = math.inf  # the next save by the clock
         self._prepare_at: float = math.inf  # when it is time to make room for saves
+        self._waits_for_room = False  # a save is due, and there is no free slot
         self._steering_seen = 0
         self._steering_told = 0
 
@@ -190,6 +191,7 @@ class Looping(Training):
 
     def _look(self, step: int) -> Due:
         """Nothing is done yet, except that changes of parameters hold from here on."""
+        self._waits_for_room = False
         if step % _WATCHED_STEPS == 0:
             self._settle_watched()
         attachment = self._attachment
@@ -207,9 +209,11 @@ class Looping(Training):
         if self._ask_rules(step):
             return Due(step, stop=True, save=True, why="stopped")
         due = self._look_alone(step) if group is None else self._look_together(step, group)
-        if not due.ends and (step >= self._save_step or (group is None and time.time() >= self._cadence_time)):
-            return Due(step, save=True, why=PERIODIC)
-        return due
+        if not due and (step >= self._save_step or (group is None and time.time() >= self._cadence_time)):
+            due = Due(step, save=True, why=PERIODIC)
+        # Nothing is prepared for a save that can't be made yet: a framework might write all of it to disk.
+        self._waits_for_room = group is None and due.save and not due.ends and not self._open_saver().has_room
+        return Due(step) if self._waits_for_room else due
 
     def _look_alone(self, step: int) -> Due:
         orders = self._attachment.orders
@@ -254,7 +258,7 @@ class Looping(Training):
         asked = page[Word.CHECKPOINT_NOW]
         if asked != self._saves_told:
             self._saves_told = asked
-            return Due(step, save=True, why="on request")
+            return Due(step, save=True, why="on request" if asked % 2 else PERIODIC)
         return Due(step)
 
     def _decide(self, step: int, group: Group) -> None:
@@ -271,10 +275,12 @@ class Looping(Training):
             words[Word.STOP_LEVEL] = Stop.PAUSE if orders[Word.STOP_LEVEL] else Stop.NONE
             if not words[Word.STOP_LEVEL]:
                 words[Word.PREEMPT_DEADLINE] = words[Word.PREEMPT_DEADLINE] or 1
-        elif wish.save or (time.time() >= self._cadence_time and self._open_saver().has_room):
-            self._saves_seen = orders[Word.CHECKPOINT_NOW]
-            self._save_asked = False
-            words[Word.CHECKPOINT_NOW] = group.decided[Word.CHECKPOINT_NOW] + 1
+        elif (wish.save or time.time() >= self._cadence_time) and self._open_saver().has_room:
+            if wish.save:
+                self._saves_seen = orders[Word.CHECKPOINT_NOW]
+                self._save_asked = False
+            # Odd: somebody has asked for it.
+            words[Word.CHECKPOINT_NOW] = (group.decided[Word.CHECKPOINT_NOW] // 2 + 1) * 2 + wish.save
         if orders[Word.STEERING] != self._steering_seen:
             self._steering_seen = orders[Word.STEERING]
             self._steering.read()
@@ -358,12 +364,12 @@ class Looping(Training):
         if due.leave:
             self._pause_loop(due, files)
         elif due.save:
-            if self._attachment.group is None:
+            if self._attachment.group is None and due.why != PERIODIC:
                 self._saves_seen = self._attachment.orders[Word.CHECKPOINT_NOW]
                 self._save_asked = False
-            if not self._is_saved(step) or self._attachment.group is not None:
-                given, self._save_files = {**self._save_files, **(files or {})}, {}
-                self._save(step, due.why, given)
+            asked_more = bool(self._save_files) and due.why != PERIODIC
+            if asked_more or not self._is_saved(step) or self._attachment.group is not None:
+                self._save(step, due.why, files)
         if due:
             self._plan(step)
         else:
@@ -443,7 +449,8 @@ class Looping(Training):
         if step >= self._prepare_at:
             self._prepare_saves(step)
         self._attachment.count_dropped()
-        self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
+        if not self._waits_for_room:
+            self._save_step = self._cadence.next_step(step, per_epoch=self._per_epoch)
         saver = self._open_saver()
         now = time.time()
         failed = saver.failed_at != self._failed_seen
@@ -452,7 +459,7 @@ class Looping(Training):
             if saver.saved_step == step:
                 self._measured.saved(step, saver.save_seconds)
             self._plan_time(now)
-        if saver.put_off:  # at the next boundary where a slot is free
+        if saver.put_off:  # as soon as a slot is free
             saver.put_off, self._cadence_time = False, now
         total = math.inf if self._total is None else self._total
         self._planned_at = min(self._save_step, total, self._steering.next_step(), self._prepare_at)

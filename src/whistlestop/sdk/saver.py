@@ -12,7 +12,7 @@ from whistlestop.blobs.manifest import SaveFailed
 from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.committing import Committer, Saved
-from whistlestop.sdk.group import PUBLISHED, STAGE_FAILED, STAGED
+from whistlestop.sdk.group import PUBLISHED, PUT_OFF, STAGE_FAILED, STAGED
 from whistlestop.sdk.lazy import Lazy
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import Place
@@ -30,6 +30,10 @@ _SLOT_SECONDS: Final = 600.0  # for the runner to be done with an earlier save
 _WORTH_PREPARING: Final = 4 << 20
 
 
+class _PutOff(Exception):
+    """There is no free slot, and nobody waits for this save."""
+
+
 class Saver:
     """In a training of several ranks every rank calls `save` at the same steps: each makes its own part of it."""
 
@@ -39,7 +43,7 @@ class Saver:
         self.place = place
         self.parts: dict[str, Part] = {}
         self.saved_step = -1  # of the last save of this process that did not fail
-        self.put_off = False  # the last one found no free slot
+        self.put_off = False  # the last one found no free slot; it comes later
         self.failed_at = -math.inf
         self.save_seconds = 0.0
         self._attachment = attachment
@@ -59,7 +63,9 @@ class Saver:
     @property
     def has_room(self) -> bool:
         """A save could begin at once."""
-        return self._slots is None or self._slots.is_free()
+        if self._lazy is not None and self._lazy.busy:  # its slot is taken, though nothing is to be seen there yet
+            return False
+        return self._slots is None or self._slots.take(self._slot_number(self._saves + 1)) is not None
 
     def save(
         self, step: int, *, why: str, meta: Mapping[str, Any], files: Mapping[str, Path] | None = None
@@ -68,9 +74,8 @@ class Saver:
         that leads hands it over."""
         if not self._attachment.leads and not self.needs_all_ranks:
             return None
-        self.put_off = False
-        if why == PERIODIC and self.place.stage is not None and not self.needs_all_ranks and not self.has_room:
-            self.put_off = True
+        self.put_off = why == PERIODIC and not self.needs_all_ranks and not self.has_room
+        if self.put_off:
             return None
         progress = self._attachment.progress
         before = progress[Word.STAGE]
@@ -78,6 +83,9 @@ class Saver:
         progress[Word.SAVING] = step + 1
         try:
             saved = self._save(step, {**meta, "why": why}, files or {})
+        except _PutOff:
+            self.put_off = True
+            return None
         except Exception as error:  # our errors and those of the user's state_dict alike: neither ends training
             self._lost(step)
             self._attachment.warn(f"step {step} could not be saved ({why}): {error!r}")
@@ -127,16 +135,14 @@ class Saver:
         if self._lazy is not None:
             self._lazy.wait()
         if not self._attachment.leads:
-            self._save_own(step)
+            self._save_own(step, meta["why"])
             self._took(begun)
             self._keep_in_mind(step)
             self._attachment.progress[Word.SAVED_STEP] = step + 1
             return None
         try:
             slots = self._open_slots()
-            slot = slots.take(self._saves if self.needs_all_ranks else None, seconds=_SLOT_SECONDS)
-            if slot is None:
-                raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
+            slot = self._take(slots, meta["why"])
             lazy = self._open_lazy() if meta["why"] in _GOES_ON else None
             laid = self._lay(slots, slot, files, lazy.storages() if lazy is not None else ())
             if lazy is not None and laid.later:
@@ -147,6 +153,18 @@ class Saver:
         finally:
             if self.needs_all_ranks and self._group is not None:
                 self._group.tell({PUBLISHED: self._saves})
+
+    def _take(self, slots: Slots, why: str) -> Slot:
+        slot = slots.take(self._slot_number(self._saves), seconds=0.0 if why == PERIODIC else _SLOT_SECONDS)
+        if slot is None:
+            if why == PERIODIC:
+                raise _PutOff
+            raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
+        return slot
+
+    def _slot_number(self, save: int) -> int | None:
+        """Several ranks have to use the same one, without a word between them."""
+        return save if self.needs_all_ranks else None
 
     def _lay(self, slots: Slots, slot: Slot, files: Mapping[str, Path], keep_for_later: Collection[int] = ()) -> Laid:
         own, leads = f"ranks/{self._rank}/", self._attachment.leads
@@ -263,7 +281,7 @@ class Saver:
 
     # Several ranks.
 
-    def _save_own(self, step: int) -> None:
+    def _save_own(self, step: int, why: str) -> None:
         """A rank's own parts, laid where rank 0 looks for them. Whatever happens, rank 0 must not wait for it."""
         group = self._group
         assert group is not None
@@ -271,10 +289,11 @@ class Saver:
             # A rank that runs ahead must not write into what rank 0 has not handed over yet.
             group.wait(lambda: group.decided[PUBLISHED] >= self._saves - 2, "rank 0 to hand over an earlier save")
             slots = self._open_slots()
-            slot = slots.take(self._saves, seconds=_SLOT_SECONDS)
-            if slot is None:
-                raise SaveFailed(f"earlier saves are still on their way after {_SLOT_SECONDS:.0f} s")
+            slot = self._take(slots, why)
             write_table(slot, self._lay(slots, slot, {}), step)
+        except _PutOff:
+            group.mine[PUT_OFF] = self._saves
+            raise
         except BaseException:
             group.mine[STAGE_FAILED] = self._saves
             raise
@@ -289,6 +308,8 @@ class Saver:
         group.wait_for_all(STAGED, self._saves, f"all ranks to save step {step}")
         if group.most(STAGE_FAILED) >= self._saves:
             raise SaveFailed(f"a rank could not save its part of step {step}; its own warning says why")
+        if group.most(PUT_OFF) >= self._saves:  # it looked before the slot was free
+            raise _PutOff
         for rank in range(1, self._size):
             theirs = read_table(slot, rank, step)
             laid.pieces += theirs.pieces

@@ -22,7 +22,7 @@ from whistlestop.sdk.interrupts import Interrupts
 from whistlestop.sdk.moment import AnyRules, Fired, Moment, NoRules
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import FINISHED, find_place
-from whistlestop.sdk.saver import Restored, Saver
+from whistlestop.sdk.saver import PERIODIC, Restored, Saver
 from whistlestop.sdk.settings import Settings
 from whistlestop.sdk.steering import Steering
 from whistlestop.sdk.step import Step
@@ -367,6 +367,8 @@ class Training:
         if self._ledger is not None:
             meta["spent"] = self._ledger.spent
         self._saved_rules = meta["rules"], meta["fired"]
+        if why != PERIODIC:  # that one may be put off, and is not what they were given for
+            files, self._save_files = {**self._save_files, **(files or {})}, {}
         return self._open_saver().save(int(step), why=why, meta=meta, files=files)
 
     def _is_saved(self, step: int) -> bool:
