@@ -60,25 +60,6 @@ def test_a_phase_without_checkpoints_has_none(store: CheckpointStore) -> None:
     assert store.newest("main") == (None, [])
 
 
-def test_files_and_trees_are_taken_as_they_are(store: CheckpointStore, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    (source / "deep").mkdir(parents=True)
-    (source / "deep" / "a.bin").write_bytes(b"a")
-    (source / "b.bin").write_bytes(b"bb")
-    writer = store.begin("main", 1, 1, "a-1")
-    writer.add_tree("tree", source)
-    writer.add_file("single/b.bin", source / "b.bin")
-    (writer.path / "direct.bin").write_bytes(b"ccc")
-    saved = writer.commit({})
-    assert {name: entry.size for name, entry in saved.files.items()} == {
-        "direct.bin": 3,
-        "single/b.bin": 2,
-        "tree/b.bin": 2,
-        "tree/deep/a.bin": 1,
-    }
-    store.verify(saved)
-
-
 def damage_missing(path: Path) -> None:
     path.unlink()
 
@@ -436,22 +417,6 @@ def test_a_save_in_progress_is_not_listed_even_with_its_manifest(
     (stage,) = (store.root / "main").iterdir()
     assert (stage / MANIFEST).exists()
     assert store.newest("main") == (None, [])
-
-
-def test_a_copied_directory_can_be_removed_whatever_its_mode_was(store: CheckpointStore, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    (source / "deep").mkdir(parents=True)
-    (source / "deep" / "a.bin").write_bytes(b"a")
-    for path, mode in ((source / "deep" / "a.bin", 0o400), (source / "deep", 0o555), (source, 0o555)):
-        path.chmod(mode)
-    writer = store.begin("main", 1, 1, "a-1")
-    writer.add_tree("tree", source)
-    saved = writer.commit({})
-    assert saved.path.joinpath("tree").stat().st_mode & 0o700 == 0o700
-    assert saved.path.joinpath("tree/deep").stat().st_mode & 0o700 == 0o700
-    assert saved.path.joinpath("tree/deep/a.bin").stat().st_mode & 0o600 == 0o600
-    for path in (source, source / "deep"):
-        path.chmod(0o755)  # so that pytest can clean up
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])

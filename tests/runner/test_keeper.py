@@ -1,6 +1,7 @@
 """The keeper of checkpoints: what is made durable, what is told, and what goes."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,20 @@ class Moody(CheckpointStore):
         self.hold = threading.Event()
         self.hold.set()
         self.stuck: set[int] = set()
+        self.unlisted: list[Exception] = []  # raised by the next looks at what is there
 
-    def commit(self, found: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+    def list(self, phase: str) -> list[Checkpoint]:
+        self.hold.wait(20)
+        if self.unlisted:
+            raise self.unlisted.pop(0)
+        return super().list(phase)
+
+    def commit(self, found: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> Committed:
         self.begun.append(found.step)
         self.hold.wait(20)
         if self.failures:
             raise self.failures.pop(0)
-        return super().commit(found, progress=progress)
+        return super().commit(found, cancelled=cancelled)
 
     def discard(self, checkpoint: Checkpoint, now: float) -> None:
         if checkpoint.step in self.stuck:
@@ -274,3 +282,96 @@ def test_one_that_can_not_be_removed_does_not_keep_the_others(desk: Desk) -> Non
     keeper.finish()
     assert [each.step for each in desk.store.list("train")] == [4, 3, 1]
     assert desk.told.kinds().count("notice") == 1
+
+
+def test_while_a_storage_fails_the_newest_that_is_staged_is_tried(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST_DELAY", 0.001)
+    desk.store.failures = [StorageFailed("it is away") for _ in range(3)]
+    keeper = desk.keeper()
+    keeper.announce(desk.lay(1))
+    keeper.announce(desk.lay(2, slot=1))
+    keeper.start()
+    until(lambda: not keeper.busy, "both slots to be free")
+    keeper.finish()
+    assert desk.store.begun == [1, 2, 2, 2]
+    assert [(kind, data["step"]) for kind, data in desk.told] == [("save_failed", 1), ("checkpoint", 2)]
+    assert desk.told[0][1]["text"] == "Step 1 is given up for step 2: it is away. The ones before it are untouched."
+    assert (desk.told[0][1]["final"], desk.told[0][1]["why"]) == (True, "test")
+    assert desk.failed == 1
+
+
+def test_how_long_a_save_took_counts_from_when_it_was_handed_over(desk: Desk) -> None:
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.announce(desk.lay(1, at=time.time() - 100))
+    keeper.finish()
+    assert 100 <= desk.told[0][1]["upload_seconds"] < 160
+
+
+def test_what_a_person_has_removed_is_not_counted_among_those_that_stay(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=2, best=1, by="loss"))
+    keeper.start()
+    for step in (1, 2, 3, 4):
+        keeper.announce(desk.lay(step, meta={"metrics": {"loss": step / 10}}))
+        until(lambda: staged.is_free(desk.stage / "slot-0"), "the slot to be free")
+        if step == 2:
+            until(lambda: desk.told.steps() == [1, 2], "both to be told of")
+            desk.store.discard(desk.store.list("train")[-1], time.time())
+    keeper.finish()
+    assert [each.step for each in desk.store.list("train")] == [4, 3, 2], "2 is the best of those that are there"
+
+
+def test_what_is_no_longer_pinned_goes_by_the_rules_again(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=1))
+    keeper.start()
+    desk.save(keeper, 1)
+    until(lambda: desk.told.steps() == [1], "it to be told of")
+    (first,) = desk.store.list("train")
+    keeper.protect([first.id])
+    desk.save(keeper, 2)
+    until(lambda: desk.told.steps() == [1, 2], "it to be told of")
+    assert [each.step for each in desk.store.list("train")] == [2, 1]
+    keeper.protect([])
+    desk.save(keeper, 3)
+    keeper.finish()
+    assert [each.step for each in desk.store.list("train")] == [3]
+
+
+def test_what_could_not_be_looked_at_in_the_beginning_is_looked_at_with_the_next_save(desk: Desk) -> None:
+    before = desk.keeper()
+    before.start()
+    desk.save(before, 1)
+    before.finish()
+    desk.told.clear()
+    desk.store.unlisted = [StorageFailed("it is away")]
+    keeper = desk.keeper(2)
+    keeper.start()
+    keeper.announce(desk.lay(2, attempt=2))
+    keeper.finish()
+    assert sorted(desk.told.steps()) == [1, 2]
+    (said,) = [data["text"] for kind, data in desk.told if kind == "notice"]
+    assert "it is away" in said
+
+
+def test_an_end_with_nothing_to_save_does_not_wait_for_a_storage_that_hangs(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LOOK_PATIENCE", 0.01)
+    desk.store.hold.clear()
+    keeper = desk.keeper()
+    keeper.start()
+    keeper.finish()
+    desk.store.hold.set()
+    assert desk.told == []
+
+
+def test_a_keeper_that_was_not_started_starts_with_the_first_save(desk: Desk) -> None:
+    keeper = desk.keeper()
+    desk.lay(1)
+    keeper.finish()
+    assert desk.told.steps() == [1]
+    idle = desk.keeper()
+    idle.finish()
+    assert desk.told.steps() == [1], "nobody has looked"

@@ -13,12 +13,14 @@ from typing import Final, TypeVar
 from whistlestop.blobs.manifest import BadName, Damaged, FileEntry, SaveFailed
 from whistlestop.blobs.staged import Piece, Staged
 
+LINKED: Final = 64 << 10  # smaller ones are written again: a link saves nothing
 LARGE: Final = 8 << 20  # from here on threads are worth their start
 THREADS: Final = 2
 _CHUNK = 1 << 20
 _DIRECT = 1 << 20  # from here on the page cache is only in the way
 _PAGE = 4096
 _BLOCK = 8 << 20
+_ABOUT_THE_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EIO)
 _WRITE_ONCE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 Item = TypeVar("Item")
@@ -67,19 +69,14 @@ def stream(root: Path, name: str, entry: FileEntry) -> Iterator[bytes]:
         os.close(handle)
 
 
-def write_pieces(
-    staged: Staged,
-    target: Path,
-    known: Mapping[tuple[int, str], Path],
-    progress: Callable[[int], None],
-) -> tuple[dict[str, str], int]:
+def write_pieces(staged: Staged, target: Path, known: Mapping[tuple[int, str], Path]) -> tuple[dict[str, str], int]:
     """Every piece as a file below `target`; one that is `known`, by size and hash, is linked to. Returns the hash of
     each, and how many bytes were written."""
     digests: dict[str, str] = {}
     written: list[int] = []
 
     def one(piece: Piece) -> None:
-        handle = open_plain(staged.directory, piece.source)
+        handle = open_piece(staged, piece)
         try:
             digests[piece.name] = digest = _digest(blocks(handle, piece))
             path = target / piece.name
@@ -87,12 +84,32 @@ def write_pieces(
             if not _linked(known.get((piece.size, digest)), path):
                 _write_large(path, blocks(handle, piece), piece.size)
                 written.append(piece.size)
-                progress(sum(written))
         finally:
             os.close(handle)
 
     in_threads(one, sorted(staged.pieces, key=lambda piece: -piece.size), staged.bytes)
     return digests, sum(written)
+
+
+def open_piece(staged: Staged, piece: Piece) -> int:
+    """For reading. SaveFailed has no cause if it can't be helped by trying again."""
+    try:
+        return open_plain(staged.directory, piece.source)
+    except BadName as error:
+        raise _unreadable(piece, error) from None
+    except OSError as error:
+        raise _unreadable(piece, error) from (None if is_about_the_file(error) else error)
+
+
+def fill(handle: int, piece: Piece, done: int, space: memoryview) -> int:
+    """How many bytes of the piece were read, from `done` on. The same is true of SaveFailed here."""
+    try:
+        got = os.preadv(handle, [space], piece.offset + done)
+    except (OSError, OverflowError) as error:
+        raise _unreadable(piece, error) from None
+    if got == 0:
+        raise SaveFailed(f"{piece.source} is shorter than {piece.name} needs")
+    return got
 
 
 def blocks(handle: int, piece: Piece) -> Iterator[memoryview]:
@@ -102,12 +119,15 @@ def blocks(handle: int, piece: Piece) -> Iterator[memoryview]:
     with mmap.mmap(-1, max(_PAGE, min(_BLOCK, piece.size))) as space, memoryview(space) as view:
         while done < piece.size:
             with view[: piece.size - done] as free:
-                got = os.preadv(handle, [free], piece.offset + done)
-            if got == 0:
-                raise SaveFailed(f"{piece.source} is shorter than {piece.name} needs")
+                got = fill(handle, piece, done, free)
             with view[:got] as block:
                 yield block
             done += got
+
+
+def is_about_the_file(error: OSError) -> bool:
+    """Else it says nothing about it: too many open files, no memory, a share that is away."""
+    return error.errno in _ABOUT_THE_FILE
 
 
 def in_threads(act: Callable[[Item], None], items: Iterable[Item], size: int) -> None:
@@ -166,6 +186,10 @@ def open_plain(root: Path, name: str) -> int:
     return handle
 
 
+def _unreadable(piece: Piece, error: Exception) -> SaveFailed:
+    return SaveFailed(f"{piece.name} can't be read from {piece.source}: {error}")
+
+
 def _digest(parts: Iterable[memoryview]) -> str:
     import hashlib
 
@@ -188,13 +212,14 @@ def _linked(source: Path | None, target: Path) -> bool:
 def _write_large(path: Path, parts: Iterable[memoryview], size: int) -> None:
     """Not synced: whoever reads it back does that."""
     direct = getattr(os, "O_DIRECT", 0) if size >= _DIRECT else 0
+    mode = 0o400 if size >= LINKED else 0o600  # who writes to what is linked to changes several checkpoints at once
     try:
-        handle = os.open(path, _WRITE_ONCE | direct, 0o600)
+        handle = os.open(path, _WRITE_ONCE | direct, mode)
     except OSError:
         if not direct:
             raise
         path.unlink(missing_ok=True)
-        handle, direct = os.open(path, _WRITE_ONCE, 0o600), 0  # a file system without it
+        handle, direct = os.open(path, _WRITE_ONCE, mode), 0  # a file system without it
     try:
         for part in parts:
             if direct and (len(part) % _PAGE or not _write_direct(handle, part)):

@@ -1,7 +1,7 @@
 """The manifest: what a checkpoint consists of, and the only proof that it is complete."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -14,7 +14,7 @@ VERSION: Final = 1
 DIRECTORY = re.compile(r"step-(\d{12,})-(\d{1,9})(?:\.r(\d{1,6}))?")
 STAGE = re.compile(r"\.step-(\d{12,})-(\d{1,9})\.([A-Za-z0-9-]*)\.(\d+)\.[0-9a-z]+")
 TRASH = re.compile(r"\.trash-(\d+)-(step-\d{12,}-\d{1,9}(?:\.r\d{1,6})?)")
-RANKS = re.compile(r"\.ranks-(\d{12,})-(\d{1,9})")  # where the ranks of one save put their own parts
+_LONGEST = 255  # bytes between two slashes
 _PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -67,10 +67,6 @@ def directory_name(step: int, attempt_number: int, revision: int = 0) -> str:
     return f"{name}.r{revision}" if revision else name
 
 
-def ranks_name(step: int, attempt_number: int) -> str:
-    return f".ranks-{step:012d}-{attempt_number}"
-
-
 def check_phase(phase: str) -> str:
     if not _PHASE.fullmatch(phase):
         raise BadName(f"{phase!r} can't be the name of a phase's checkpoint directory")
@@ -84,6 +80,19 @@ def check_name(name: str) -> str:
     if not plain or "\0" in name or "\\" in name or path.parts[0].startswith(MANIFEST):
         raise BadName(f"{name!r} can't be the name of a file in a checkpoint")
     return name
+
+
+def check_names(names: Iterable[str]) -> None:
+    """SaveFailed if they can't all be files below one directory."""
+    import os
+
+    known = set(names)
+    for name in known:
+        path = PurePosixPath(name)
+        if around := next((str(each) for each in path.parents if str(each) in known), None):
+            raise SaveFailed(f"{around} can't be a file and the directory of {name} at once")
+        if any(len(os.fsencode(part)) > _LONGEST for part in path.parts):
+            raise SaveFailed(f"{name!r} is too long for the name of a file")
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

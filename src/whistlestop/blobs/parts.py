@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from whistlestop.blobs import files
-from whistlestop.blobs.manifest import BadName, Damaged, FileEntry, SaveFailed, check_name
+from whistlestop.blobs.manifest import Damaged, FileEntry, SaveFailed, check_name
 from whistlestop.blobs.objects import Objects, WrongSize
 from whistlestop.blobs.staged import Piece, Staged
 
@@ -35,9 +35,7 @@ class Uploaded:
     put: dict[str, int] = field(default_factory=dict)  # hash and size of those that were not there
 
 
-def upload(
-    objects: Objects, parts: str, staged: Staged, there: Mapping[str, int], progress: Callable[[int], None]
-) -> Uploaded:
+def upload(objects: Objects, parts: str, staged: Staged, there: Mapping[str, int]) -> Uploaded:
     """Every piece of it below `parts`, but those that are `there` by hash and size. SaveFailed if one can't be read."""
     done, lock, large = Uploaded(), threading.Lock(), threading.Lock()
     room = _Room(ROOM)
@@ -52,7 +50,7 @@ def upload(
             return True
 
     def one(piece: Piece) -> None:
-        handle = _open(staged, piece)
+        handle = files.open_piece(staged, piece)
         try:
             if piece.size <= WHOLE:
                 with room.take(piece.size):
@@ -71,12 +69,11 @@ def upload(
                         f"{parts}/{entry.sha256}", lambda: map(bytes, files.blocks(handle, piece)), piece.size
                     )
         except OSError as error:
-            raise _unreadable(piece, error) from error
+            raise SaveFailed(f"{piece.name} could not be sent: {error}") from error
         finally:
             os.close(handle)
         with lock:
             done.put[entry.sha256] = entry.size
-            progress(sum(done.put.values()))
 
     in_parallel(one, sorted(staged.pieces, key=lambda piece: -piece.size))
     done.files = dict(sorted(done.files.items()))
@@ -186,25 +183,11 @@ class _Room:
                 self._changed.notify_all()
 
 
-def _open(staged: Staged, piece: Piece) -> int:
-    try:
-        return files.open_plain(staged.directory, piece.source)
-    except (OSError, BadName) as error:
-        raise _unreadable(piece, error) from error
-
-
 def _fill(handle: int, piece: Piece, data: memoryview) -> None:
     """Copied, not mapped: what is hashed is what is put, whatever the program does to its file meanwhile."""
     done = 0
     while done < piece.size:
-        got = os.preadv(handle, [data[done:]], piece.offset + done)
-        if got == 0:
-            raise SaveFailed(f"{piece.source} is shorter than {piece.name} needs")
-        done += got
-
-
-def _unreadable(piece: Piece, error: Exception) -> SaveFailed:
-    return SaveFailed(f"{piece.name} can't be read from {piece.source}: {error}")
+        done += files.fill(handle, piece, done, data[done:])
 
 
 def _digest(blocks: Iterable[memoryview]) -> str:

@@ -26,6 +26,7 @@ from whistlestop.blobs.manifest import (
     Checkpoint,
     Damaged,
     FileEntry,
+    check_names,
     check_phase,
     decode,
     directory_name,
@@ -33,13 +34,15 @@ from whistlestop.blobs.manifest import (
 )
 from whistlestop.blobs.objects import PATIENCE, Listed, Objects
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import FENCE, Committed, Fenced, Probe, Removed, Storage, StorageFailed
+from whistlestop.blobs.storage import BEGUN, CLAIM, FENCE, Committed, Probe, Removed, Storage, StorageFailed
 from whistlestop.domain.ids import new_id
 
 PROBE_PATIENCE: Final = 10.0  # a wrong address shall be known before anything was trained
 _TRASH = re.compile(r"(\d+)-(step-.+)\.json")
 _HASH = re.compile(rb"[0-9a-f]{64}")
+_PLACE = re.compile(rf".+/({DIRECTORY.pattern})/{re.escape(MANIFEST)}")
 _REVISIONS: Final = 100
+_TRIES: Final = 2
 
 
 class RemoteStorage(Storage):
@@ -73,30 +76,47 @@ class RemoteStorage(Storage):
         objects.delete([name])
         return Probe(conditional)
 
-    def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
-        began = time.perf_counter()
+    def commit(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> Committed:
+        began, written = time.perf_counter(), 0
+        check_names(piece.name for piece in staged.pieces)
         phase, place = check_phase(staged.phase), _parts(staged.phase)
         self.check_fence(phase, staged.attempt_number)
-        trusted = self._trust(phase)
-        there = {each.name.rpartition("/")[2]: each.size for each in self._objects.all(place)}
-        written = 0
-        for again in (True, False):
-            uploaded = parts.upload(self._objects, place, staged, there, progress)
+        for _ in range(_TRIES):
+            entries, sent = self._upload(staged)
+            written += sent
+            self._check_wanted(staged, cancelled)
+            checkpoint = self._publish(staged, entries)
+            # One that is over may have swept what it took for nobody's, on a request that was long on its way.
+            there = self._there(place)
+            missing = {entry.sha256 for entry in entries.values() if there.get(entry.sha256) != entry.size}
+            if not missing:
+                return Committed(checkpoint, written, time.perf_counter() - began)
+            self._objects.delete([f"{phase}/{checkpoint.path.name}/{MANIFEST}"])
+            self._trusted[phase] -= missing
+        raise StorageFailed(f"{len(missing)} objects of {self.where(checkpoint)} were deleted while it was saved")
+
+    def _upload(self, staged: Staged) -> tuple[Mapping[str, FileEntry], int]:
+        """All of it is there and was read back. What it consists of, and how many bytes were sent."""
+        phase, place, written = staged.phase, _parts(staged.phase), 0
+        trusted, there = self._trust(phase), self._there(place)
+        for _ in range(_TRIES):
+            uploaded = parts.upload(self._objects, place, staged, there)
             written += sum(uploaded.put.values())
             # Those that an interrupted save has left are read, too: nobody has yet.
             everything = set(uploaded.files.values())
             fresh = {each for each in everything if each.sha256 in uploaded.put or each.sha256 not in trusted}
             bad = parts.check(self._objects, place, fresh)
             if not bad:
-                break
-            if not again:
-                raise StorageFailed(f"what was written to {self._objects.url}/{place} {bad[0].text}")
+                self._trusted.setdefault(phase, set()).update(entry.sha256 for entry in fresh)
+                self._doubted -= {entry.sha256 for entry in fresh}
+                return uploaded.files, written
             gone = {error.entry.sha256 for error in bad}
             there = {name: size for name, size in {**there, **uploaded.put}.items() if name not in gone}
-        self._trusted.setdefault(phase, set()).update(entry.sha256 for entry in fresh)
-        self._doubted -= {entry.sha256 for entry in fresh}
-        self.check_fence(phase, staged.attempt_number)
-        return Committed(self._publish(staged, uploaded.files), written, time.perf_counter() - began)
+        raise StorageFailed(f"what was written to {self._objects.url}/{place} {bad[0].text}")
+
+    def _there(self, place: str) -> dict[str, int]:
+        """Size by hash."""
+        return {each.name.rpartition("/")[2]: each.size for each in self._objects.all(place)}
 
     def _trust(self, phase: str) -> set[str]:
         """The parts of the checkpoints that count: they were read back when they were committed."""
@@ -144,9 +164,7 @@ class RemoteStorage(Storage):
             self._objects.create(f"{phase}/{name}/{MANIFEST}", data)
             # Refused or not: it is ours if it holds our words. An answer may have been lost on its way.
             if self._manifest_is(phase, name, data):
-                fence = self._fence(phase)
-                if fence and fence.attempt_number > staged.attempt_number and name not in fence.counted:
-                    raise Fenced(f"attempt {fence.attempt_number} of {phase} has begun: {name} came too late")
+                self.check_counts(phase, staged.attempt_number, name)
                 self._looked_at.add(f"{phase}/{name}")
                 return decode(data, checkpoint.path)
         raise StorageFailed(f"{self._objects.url}/{phase}/{stem} is taken, and so are {_REVISIONS} more like it")
@@ -237,20 +255,18 @@ class RemoteStorage(Storage):
         self.check_fence(phase, attempt_number)  # one that is over would take what its successor is just putting
         listed = self._objects.all(_parts(phase))
         counts, fence = self._counts(phase), self._fence(phase)
-        prefixes, objects = self._objects.below(check_phase(phase))
-        manifests: list[str] = [name for name, _ in self._trash(phase)]
-        gone: list[str] = []
-        for name in [prefix.rpartition("/")[2] for prefix in prefixes]:
-            if match := DIRECTORY.fullmatch(name):
-                manifest = f"{phase}/{name}/{MANIFEST}"
-                if counts(name, int(match[2])):
-                    manifests.append(manifest)
-                elif self._read_if_there(manifest):  # some stores keep a directory that nothing is in any more
-                    gone.append(manifest)
+        manifests = self._manifests(phase)
+        found = {name: self._read_if_there(name) for name in manifests}
+        shut_out = {
+            name for name in manifests if (match := _PLACE.fullmatch(name)) and not counts(match[1], int(match[3]))
+        }
+        gone = [name for name in shut_out if found[name]]  # some stores keep a directory that nothing is in any more
+        objects = self._objects.below(phase)[1]
         gone += [each.name for each in objects if _is_past(each, phase, fence.attempt_number if fence else 0)]
-        # All hashes in them, whether or not we can read the rest: a later version of ours may have written it.
-        wanted = {found for name in manifests for found in _hashes(self._read_if_there(name))}
+        wanted = {each for name in found if name not in shut_out for each in _hashes(found[name])}
         orphans = [each.name for each in listed if each.name.rpartition("/")[2] not in wanted]
+        if self._has_moved(phase, found):
+            return 0
         self.check_fence(phase, attempt_number)
         self._objects.delete(gone)
         self._objects.delete(orphans)
@@ -258,10 +274,21 @@ class RemoteStorage(Storage):
         self._looked_at.clear()
         return len(gone) + len(orphans)
 
+    def _manifests(self, phase: str) -> list[str]:
+        places = [prefix.rpartition("/")[2] for prefix in self._objects.below(check_phase(phase))[0]]
+        trash = [name for name, _ in self._trash(phase)]
+        return trash + [f"{phase}/{name}/{MANIFEST}" for name in places if DIRECTORY.fullmatch(name)]
+
+    def _has_moved(self, phase: str, found: Mapping[str, bytes]) -> bool:
+        """Something was on its way to the trash or back while we looked, and we have missed it in both: what it needs
+        is nobody's only seemingly. The next sweep will see it."""
+        now = self._manifests(phase)
+        return any(name not in found or (not found[name] and self._read_if_there(name)) for name in now)
+
     def remove_all(self) -> None:
         everything = [each.name for each in self._objects.all()]
         manifests = [name for name in everything if name.endswith(f"/{MANIFEST}")]
-        fences = [name for name in everything if FENCE.fullmatch(name.rpartition("/")[2])]
+        fences = [name for name in everything if BEGUN.fullmatch(name.rpartition("/")[2])]
         self._objects.delete(manifests)
         self._objects.delete({*everything} - {*manifests} - {*fences})
         self._objects.delete(fences)  # last: until then they keep out who is still writing
@@ -271,7 +298,10 @@ class RemoteStorage(Storage):
     def _names(self, phase: str) -> Sequence[str]:
         prefixes, objects = self._objects.below(check_phase(phase))
         names = [name.rpartition("/")[2] for name in (*prefixes, *(each.name for each in objects))]
-        return [name for name in names if DIRECTORY.fullmatch(name) or FENCE.fullmatch(name)]
+        return [name for name in names if DIRECTORY.fullmatch(name) or BEGUN.fullmatch(name)]
+
+    def _trashed_names(self, phase: str) -> Sequence[str]:
+        return [match[2] for _, match in self._trash(phase)]
 
     def _manifest(self, phase: str, name: str) -> tuple[bytes, Path]:
         return self._objects.read(f"{phase}/{name}/{MANIFEST}"), Path(phase) / name
@@ -317,7 +347,9 @@ def _own(checkpoint: Checkpoint) -> str:
 
 
 def _is_past(each: Listed, phase: str, attempt_number: int) -> bool:
-    """A probe that nobody took away, or a fence that a later one has replaced."""
+    """A probe that nobody took away, or what an attempt began with, when a later one has."""
     name = each.name.removeprefix(f"{phase}/")
-    match = FENCE.fullmatch(name)
-    return name.startswith("probe-") or (match is not None and int(match[1]) < attempt_number)
+    if claim := CLAIM.fullmatch(name):
+        return int(claim[1]) <= attempt_number
+    fence = FENCE.fullmatch(name)
+    return name.startswith("probe-") or (fence is not None and int(fence[1]) < attempt_number)

@@ -1,26 +1,31 @@
 """What every storage of checkpoints can do, whatever it is made of; and which of the checkpoints in it count.
 
     ROOT/PHASE/step-000000000500-2/manifest.json     a checkpoint: there is nothing to it before this file is there
-    ROOT/PHASE/fence-000000003.json                  attempt 3 has begun; it lists the checkpoints that counted then
+    ROOT/PHASE/claim-000000003.json                  attempt 3 begins: nothing is committed by earlier ones from now on
+    ROOT/PHASE/fence-000000003.json                  it has begun; this lists the checkpoints that counted then
 
-Attempts are numbered, and the number is in the name of all that an attempt writes. An attempt begins with its fence.
-From then on a checkpoint of an earlier attempt counts only if the fence lists it: one that is still alive somewhere,
-cut off and not knowing it, may write what it likes. This needs no conditional writes, and no clock.
+Attempts are numbered, and the number is in the name of all that an attempt writes. An attempt begins with its claim,
+looks what is there, and writes its fence. From then on a checkpoint of an earlier attempt counts only if the fence
+lists it: one that is still alive somewhere, cut off and not knowing it, may write what it likes. Who commits looks for
+claims last of all: what was told to be safe was there before the claim, and is in the fence's list. This needs no
+conditional writes, and no clock.
 """
 
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from whistlestop.blobs.manifest import DIRECTORY, Checkpoint, Damaged, decode
+from whistlestop.blobs.manifest import DIRECTORY, Checkpoint, Damaged, SaveFailed, decode
 from whistlestop.blobs.staged import Staged
 from whistlestop.domain.errors import WhistleError
 
+BEGUN: Final = re.compile(r"(?:claim|fence)-(\d{9,})\.json")
 FENCE: Final = re.compile(r"fence-(\d{9,})\.json")
+CLAIM: Final = re.compile(r"claim-(\d{9,})\.json")
 _LOOKS: Final = 5
 DAY: Final = 86_400.0  # what was removed can be had back for this long
 
@@ -75,36 +80,47 @@ class Storage(ABC):
 
     def open_attempt(self, phase: str, attempt_number: int, attempt_id: str) -> None:
         """Fenced if a later one has begun. Twice by the same attempt is not an error: its runner may have died."""
-        last = self._fence(phase)
-        if last is not None and last.attempt_number > attempt_number:
-            raise Fenced(f"attempt {last.attempt_number} of {phase} has begun: attempt {attempt_number} is over")
-        if last is not None and last.attempt_number == attempt_number:
-            if last.attempt_id != attempt_id:
-                raise Fenced(f"attempt {attempt_number} of {phase} is {last.attempt_id}, not {attempt_id}")
-            return
-        content = {
-            "attempt_number": attempt_number,
-            "attempt_id": attempt_id,
-            "counted": sorted(self._counted(phase)),
-        }
-        if not self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(content).encode()):
-            last = self._fence(phase)  # somebody was quicker: who?
-            if last is None or (last.attempt_number, last.attempt_id) != (attempt_number, attempt_id):
-                raise Fenced(f"another one has begun as attempt {attempt_number} of {phase}, or a later one has")
+        self.check_fence(phase, attempt_number)
+        fence, own = self._fence(phase), {"attempt_number": attempt_number, "attempt_id": attempt_id}
+        if fence is None or fence.attempt_number < attempt_number:
+            claim = f"claim-{attempt_number:09d}.json"
+            if not self._create(phase, claim, json.dumps(own).encode()):
+                self._check_own(own, phase, self._read_fence(phase, attempt_number, claim))
+            listed = {**own, "counted": sorted(self._counted(phase))}
+            if self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(listed).encode()):
+                return
+            fence = self._fence(phase)  # another process of this attempt was quicker
+        self._check_own(own, phase, fence)
 
     def check_fence(self, phase: str, attempt_number: int) -> None:
-        last = self._fence(phase)
-        if last is not None and last.attempt_number > attempt_number:
-            raise Fenced(f"attempt {last.attempt_number} of {phase} has begun: attempt {attempt_number} can't commit")
+        """Fenced if a later attempt has begun, or is about to."""
+        last = max((int(match[1]) for name in self._names(phase) if (match := BEGUN.fullmatch(name))), default=0)
+        if last > attempt_number:
+            raise Fenced(f"attempt {last} of {phase} has begun: attempt {attempt_number} is over")
+
+    def check_counts(self, phase: str, attempt_number: int, name: str) -> None:
+        """The same for one that is committed already: Fenced unless the later attempt knows of it."""
+        try:
+            self.check_fence(phase, attempt_number)
+        except Fenced as error:
+            fence = self._fence(phase)
+            if fence is None or fence.attempt_number <= attempt_number or name not in fence.counted:
+                raise Fenced(f"{error.text}, and {name} came too late") from error
 
     @abstractmethod
     def probe(self, phase: str) -> Probe:
         """Whether it can be written to and read from at all. StorageFailed says what is wrong, and what to do."""
 
     @abstractmethod
-    def commit(self, staged: Staged, *, progress: Callable[[int], None] = lambda written: None) -> Committed:
+    def commit(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> Committed:
         """Write what is staged, read it back, and make it count. Fenced, SaveFailed or StorageFailed: it does not
-        exist then. `progress` is called with the bytes that are safe so far, from any thread."""
+        exist then. `cancelled` is asked when nothing is left to do but that: True is SaveFailed."""
+
+    def _check_wanted(self, staged: Staged, cancelled: Callable[[], bool]) -> None:
+        """Right before it counts."""
+        self.check_fence(staged.phase, staged.attempt_number)
+        if cancelled():
+            raise SaveFailed(f"step {staged.step} of {staged.phase} was given up: nobody waits for it any more")
 
     @abstractmethod
     def distrust(self, address: str) -> None:
@@ -186,7 +202,7 @@ class Storage(ABC):
 
     @abstractmethod
     def _names(self, phase: str) -> Sequence[str]:
-        """All that lies directly in a phase: step-… that have a manifest, fence-….json."""
+        """All that lies directly in a phase: step-… that have a manifest, claim-….json, fence-….json."""
 
     @abstractmethod
     def _manifest(self, phase: str, name: str) -> tuple[bytes, Path]:
@@ -200,33 +216,44 @@ class Storage(ABC):
     def _create(self, phase: str, name: str, data: bytes) -> bool:
         """Whole or not at all. False: it is there already."""
 
+    @abstractmethod
+    def _trashed_names(self, phase: str) -> Sequence[str]:
+        """Of what was discarded: step-…"""
+
     def _counted(self, phase: str) -> set[str]:
-        """Whether or not their manifests make sense just now: nothing is shut out for that. What was removed can be had
-        back, and counts again then."""
-        names = {checkpoint.path.name for checkpoint, _ in self._all(phase)}
-        return names | {checkpoint.path.name for checkpoint, _ in self.trashed(phase)}
+        """By name: nothing is shut out because its manifest makes no sense just now. What was removed can be had back,
+        and counts again then. The trash is looked at twice: something may be on its way, there or back."""
+        counts, trashed = self._counts(phase), {*self._trashed_names(phase)}
+        names = {name for name, _, number, _ in _in_order(self._names(phase)) if counts(name, number)}
+        return names | trashed | {*self._trashed_names(phase)}
 
     def _fence(self, phase: str) -> Fence | None:
+        """The newest. Where an attempt is just beginning, the one before it is still the one that counts."""
         for _ in range(_LOOKS):
             numbers = [(int(match[1]), name) for name in self._names(phase) if (match := FENCE.fullmatch(name))]
-            if not numbers:
-                return None
-            number, name = max(numbers)
             try:
-                return self._read_fence(phase, number, name)
+                found = (self._read_fence(phase, number, name) for number, name in sorted(numbers, reverse=True))
+                return next(filter(None, found), None)
             except FileNotFoundError:  # a later one has come, and this one was swept
                 continue
         raise StorageFailed(f"{phase} lists a fence that is not there")
 
-    def _read_fence(self, phase: str, number: int, name: str) -> Fence:
+    def _read_fence(self, phase: str, number: int, name: str) -> Fence | None:
+        """None: it is not written yet."""
         data = self._read(phase, name)
+        if not data:
+            return None
         try:
             content = json.loads(data)
             if int(content["attempt_number"]) != number:
                 raise ValueError(f"it says attempt {content['attempt_number']}")
-            return Fence(number, str(content["attempt_id"]), frozenset(map(str, content["counted"])))
-        except (ValueError, TypeError, KeyError) as error:
+            return Fence(number, str(content["attempt_id"]), frozenset(map(str, content.get("counted", ()))))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
+
+    def _check_own(self, own: Mapping[str, Any], phase: str, found: Fence | None) -> None:
+        if found is None or (found.attempt_number, found.attempt_id) != (own["attempt_number"], own["attempt_id"]):
+            raise Fenced(f"another one has begun as attempt {own['attempt_number']} of {phase}, or a later one has")
 
     def _counts(self, phase: str) -> Callable[[str, int], bool]:
         fence = self._fence(phase)
