@@ -1,9 +1,13 @@
 """A state taken apart and put together again is the same state."""
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from whistlestop.sdk.copying import copy_all
+from whistlestop.sdk.copying import copy_all, from_buffer
 from whistlestop.sdk.flat import ALONE, LONGEST, PAGE, SMALL, Plan, plan_state
-from whistlestop.sdk.mapped import Described, Flat
+from whistlestop.sdk.mapped import Described, Flat, device_for
+from whistlestop.testing.wait import until
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = [
@@ -149,6 +154,29 @@ class Mine(torch.Tensor):
     pass
 
 
+def test_a_small_view_into_something_large_is_not_pickled_with_it(tmp_path: Path) -> None:
+    large = torch.arange(1 << 20)
+    files = lay(tmp_path, {"row": large[5:15]})
+    assert sum(map(len, files.values())) < PAGE
+    assert torch.equal(Flat(tmp_path / "state").load()["row"], large[5:15])
+
+
+class Counted:
+    taken = 0
+
+    def __reduce__(self) -> Any:
+        Counted.taken += 1
+        return Counted, ()
+
+
+@pytest.mark.parametrize("beside", [[], [torch.ones(3)]])
+def test_much_that_is_no_tensor_is_pickled_once(tmp_path: Path, beside: list[Any]) -> None:
+    Counted.taken = 0
+    files = lay(tmp_path, [*beside, "x" * SMALL, Counted()])
+    assert Counted.taken == 1
+    assert list(files) == (["state/index", "state/000000"] if beside else ["state.pickle"])
+
+
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation", "ignore:TypedStorage is deprecated")
 def test_small_states_and_strange_tensors_are_pickled(tmp_path: Path) -> None:
     assert list(lay(tmp_path, {"weight": torch.ones(3), "n": 1})) == ["state.pickle"]
@@ -168,19 +196,41 @@ def test_small_states_and_strange_tensors_are_pickled(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_of_a_tensor_that_nobody_touches(tmp_path: Path) -> None:
-    state = {"one": torch.ones(ALONE), "two": torch.ones(ALONE), "three": torch.zeros(5)}
+    state = {"one": torch.ones(ALONE), "two": torch.ones(ALONE), "three": torch.arange(5.0)}
     lay(tmp_path, state)
-    for gone in (tmp_path / "state").glob("00000[0-3]"):
-        size = gone.stat().st_size
-        gone.unlink()
-        gone.touch()
-        with gone.open("r+b") as file:
-            file.truncate(size)
+    for number in range(2):
+        (tmp_path / "state" / f"{number:06d}").unlink()
     flat = Flat(tmp_path / "state")
     assert flat.describe()["two"] == Described(1, "float32", (ALONE,))
-    assert torch.equal(flat.load()["three"], torch.zeros(5))
-    (tmp_path / "state" / "000000").unlink()
-    assert float(flat.tensor(2).sum()) == 0.0
+    assert torch.equal(flat.tensor(2), torch.arange(5.0))
+    with pytest.raises(FileNotFoundError):
+        flat.tensor(0)
+
+
+def maps_of(directory: Path) -> list[str]:
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if str(directory) in line]
+
+
+def test_what_the_program_keeps_is_read_and_nothing_of_it_is_a_map(tmp_path: Path) -> None:
+    base = torch.arange(1000.0)
+    state = {"large": torch.ones(LONGEST // 4 + 7), "array": np.arange(70_000.0), "base": base, "row": base[10:20]}
+    lay(tmp_path, state)
+    found = Flat(tmp_path / "state").load(own=True)
+    assert maps_of(tmp_path) == []
+    assert all(np.array_equal(found[name], state[name]) for name in state)
+    found["row"][0] = -7.0
+    assert found["base"][10] == -7.0
+    mapped = Flat(tmp_path / "state").load()
+    assert maps_of(tmp_path) != []
+    assert np.array_equal(mapped["array"], state["array"])
+
+
+def test_a_tensor_of_another_ranks_device_is_asked_for_on_the_current_one() -> None:
+    here = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True), mps=SimpleNamespace())
+    assert [device_for(here, name) for name in ("cuda:0", "cuda:7", "cuda", "mps:0", "xpu:1", "cpu")] == [
+        "cuda", "cuda", "cuda", "cpu", "cpu", "cpu",
+    ]  # fmt: skip
+    assert device_for(torch, "cpu") == "cpu"
 
 
 def test_writing_to_what_was_loaded_leaves_the_checkpoint_as_it_is(tmp_path: Path) -> None:
@@ -220,6 +270,51 @@ def test_an_optimizer_goes_on_from_it(tmp_path: Path) -> None:
     trained(2, model, optimizer)
     trained(2, again, other)
     assert torch.equal(model.weight, again.weight)
+
+
+@pytest.mark.parametrize("left", [1000, 0])
+def test_a_tensor_whose_memory_was_given_back_is_a_failed_save(left: int) -> None:
+    tensor = torch.ones(50_000)
+    views = [tensor[:0], tensor[1:]]
+    tensor.untyped_storage().resize_(left)
+    with pytest.raises(ValueError, match=rf"weights.*\(49999,\).*200000 bytes.*{left}"):
+        plan_state(Plan(), "weights", views)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python's own, of a cut Thread.start
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor copies alone")
+def test_nothing_is_written_any_more_when_a_copy_was_interrupted() -> None:
+    """The slot's next save would be written to by two, or what is copied be freed under a thread's hands."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    count, size = 16, 2 << 20
+    source = np.ones(count * size, np.uint8)
+    target = np.zeros(count * size, np.uint8)
+    copies = [from_buffer(number * size, memoryview(source)[number * size :][:size]) for number in range(count)]
+    others = set(threading.enumerate())
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        for delay in range(1, 9):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay / 2000)
+                copy_all(memoryview(target), copies, threads=2)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                interrupted += 1
+            target[-PAGE:] = 7  # what a helper would write last
+            until(lambda: not any(each.is_alive() for each in set(threading.enumerate()) - others))
+            assert (target[-PAGE:] == 7).all(), f"interrupted after {delay / 2} ms"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
 
 
 def test_every_file_begins_at_a_page(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@ import random
 
 import numpy
 import pytest
+import torch
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.sdk.parts import pack, part_of, unpack
+from whistlestop.sdk.parts import Part, pack, part_of, unpack
 
 
 class Model:
@@ -44,3 +45,28 @@ def test_what_has_no_state_is_refused_with_advice() -> None:
     with pytest.raises(BadRequest) as caught:
         part_of("x", 5)
     assert "run.saves" in str(caught.value.hint)
+
+
+def test_only_what_copies_its_state_is_given_maps_of_the_checkpoint() -> None:
+    model = torch.nn.Linear(2, 2)
+    copying = [model, torch.optim.AdamW(model.parameters()), torch.ones(3), numpy.ones(3)]
+    assert [part_of("it", thing).copies for thing in copying] == [True] * 4
+    keeping: list[object] = [Model(), {"a": 1}, [1], random.Random(5), torch.Generator()]
+    assert [part_of("it", thing).copies for thing in keeping] == [False] * 5
+    assert not Part(dict, print).copies
+
+
+def test_an_optimizer_has_its_own_state_after_a_restore() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    rate = torch.tensor(0.5)
+    optimizer = torch.optim.AdamW([weight], lr=rate, foreach=False)
+    optimizer.step()
+    given = optimizer.state_dict()
+    kept = {key: value.clone() for key, value in given["state"][0].items()}
+    other = torch.optim.AdamW([weight], lr=torch.tensor(0.1), foreach=False)
+    part_of("optimizer", other).load(given)
+    other.step()
+    assert all(torch.equal(given["state"][0][key], value) for key, value in kept.items())
+    assert other.state[weight]["step"] == 2
+    assert other.param_groups[0]["lr"] == rate

@@ -58,6 +58,35 @@ def test_a_tensor_is_read_without_its_neighbours(checkpoint: Path) -> None:
     assert again._read == {}
 
 
+def test_a_training_that_was_restored_lives_without_the_files(alone: Path) -> None:
+    """They may be taken away from another host: whoever looks at a map of them then is killed."""
+
+    def train(stop_at: int | None = None) -> list[str]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(200, 200)
+        optimizer = torch.optim.Adam(model.parameters())
+        held, state = {"average": torch.zeros(40_000)}, {"array": np.zeros(40_000)}
+        mapped: list[str] = []
+        with whistlestop.run("demo") as run:
+            run.track(model=model, optimizer=optimizer, held=held)
+            run.saves(name="state", save=lambda: state, load=state.update)
+            for step in run.steps(4):
+                lines = Path("/proc/self/maps").read_text().splitlines()
+                mapped += [line for line in lines if str(alone) in line and "/parts/" in line]
+                model(torch.ones(1, 200)).sum().backward()
+                optimizer.step()
+                state["array"] += step + 1
+                if step == stop_at:
+                    run.finish()
+        seen.append(float(state["array"][0]))
+        return mapped
+
+    seen: list[float] = []
+    assert train(stop_at=1) == []
+    assert train() == []
+    assert seen == [1 + 2, 1 + 2 + 3 + 4]
+
+
 def test_only_a_directory_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="not the directory"):
         whistlestop.load(tmp_path / "nothing")

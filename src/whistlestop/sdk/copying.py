@@ -4,12 +4,15 @@ import ctypes
 import os
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _ALONE = 4 << 20  # less than this is copied before another thread has started
 _MOST_THREADS = 4  # memory is the limit, not the cores
+_LOOK_SECONDS = 0.001
 
 
 @dataclass(slots=True)  # not frozen: that costs more than all the rest of planning it
@@ -36,21 +39,55 @@ def copy_all(target: memoryview, copies: Sequence[Copy], *, threads: int = _MOST
         return
     if max(each.offset + each.size for each in plain) > target.nbytes:
         raise ValueError("the copy would go beyond its buffer")
-    start = address_of(target)
     total = sum(each.size for each in plain)
     count = 1 if total < _ALONE else min(threads, _processors())
-    shares = _shares(plain, total, count)
-    helpers = []
-    for share in shares[1:]:
-        helper = threading.Thread(target=_move, args=(start, share), daemon=True)
+    _Work(target, plain, _shares(plain, total, count)).do()
+
+
+class _Work:
+    """Shares that any thread may take. It holds what is copied: whatever becomes of the save, no thread reads what was
+    given back."""
+
+    def __init__(self, target: memoryview, copies: Sequence[Copy], shares: Sequence[Sequence[tuple[int, int, int]]]):
+        self._held = target, copies
+        self._start = address_of(target)
+        self._left = deque(shares)
+        self._busy: list[None] = []
+
+    def do(self) -> None:
+        """All is copied when this returns, and nothing is written any more if it raises: the buffer has other users."""
+        helpers = []
         try:
-            helper.start()
-            helpers.append(helper)
-        except RuntimeError:  # the program is ending, or has too many: then it is done here
-            _move(start, share)
-    _move(start, shares[0])
-    for helper in helpers:
-        helper.join()
+            for _ in range(len(self._left) - 1):
+                helper = threading.Thread(target=self._help, daemon=True)
+                try:
+                    helper.start()
+                except RuntimeError:  # the program is ending, or has too many: then it is done here
+                    break
+                helpers.append(helper)
+            self._move()
+            for helper in helpers:
+                helper.join()
+        finally:
+            self._left.clear()
+            while self._busy:  # a join that was interrupted takes a living thread for ended
+                time.sleep(_LOOK_SECONDS)
+
+    def _help(self) -> None:
+        self._busy.append(None)  # before it takes a share: none is under way while nobody is busy and none is left
+        try:
+            self._move()
+        finally:
+            self._busy.pop()
+
+    def _move(self) -> None:
+        while self._left:
+            try:
+                share = self._left.popleft()
+            except IndexError:
+                return
+            for offset, address, size in share:
+                ctypes.memmove(self._start + offset, address, size)
 
 
 def address_of(view: memoryview) -> int:
@@ -72,11 +109,6 @@ def from_buffer(offset: int, raw: memoryview) -> Copy:
         target[:] = raw
 
     return Copy(offset, raw.nbytes, put=put)
-
-
-def _move(start: int, share: Sequence[tuple[int, int, int]]) -> None:
-    for offset, address, size in share:
-        ctypes.memmove(start + offset, address, size)
 
 
 def _shares(copies: Sequence[Copy], total: int, count: int) -> list[list[tuple[int, int, int]]]:

@@ -1,7 +1,7 @@
 """A part's state taken apart: its shape and small things into an index, the bytes of its tensors and arrays into
 segments. Nothing is copied while it is planned; copying.py does that, and mapped.py puts it together again.
 
-    parts/NAME.pickle       a state with less than 64 KiB of tensors and arrays: a plain pickle
+    parts/NAME.pickle       a state without tensors and arrays, or a small one: a plain pickle
     parts/NAME/index        else: the skeleton, a pickle with references in the place of tensors, and where these are
     parts/NAME/000000 …     the bytes: storages of 1 MiB and more alone, smaller ones together
 """
@@ -17,7 +17,7 @@ from whistlestop.sdk.copying import Copy, from_buffer
 
 VERSION: Final = 1
 INDEX: Final = "index"
-SMALL: Final = 64 << 10  # states with less than this stay plain pickles
+SMALL: Final = 64 << 10  # states that need less than this stay plain pickles
 ALONE: Final = 1 << 20  # a storage of this size has segments of its own: unchanged, it keeps its hash
 LONGEST: Final = 32 << 20  # of a segment
 _SHARED: Final = 8 << 20  # where a segment of small ones ends
@@ -71,8 +71,11 @@ class Plan:
 
 def plan_state(plan: Plan, name: str, state: Any) -> None:
     """Add what `state` needs to the plan, as part `name`. It must not change until it is copied."""
-    taken = _Taken(state)
-    if taken.bytes < SMALL:
+    taken = _Taken(name, state)
+    if not taken.storages:
+        plan.add_bytes(f"{name}.pickle", taken.skeleton)
+        return
+    if taken.is_small:
         plan.add_bytes(f"{name}.pickle", pickle.dumps(state, protocol=5))
         return
     spans, segments = _pack([each.size for each in taken.storages])
@@ -161,7 +164,8 @@ def _fetch(flat: Any, target: memoryview) -> None:
 class _Taken(pickle.Pickler):
     """Pickles the state into `skeleton`, and keeps what it found of tensors and buffers."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, name: str, state: Any) -> None:
+        self._name = name
         stream = io.BytesIO()
         super().__init__(stream, protocol=5, buffer_callback=self._take_buffer)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -183,7 +187,14 @@ class _Taken(pickle.Pickler):
         self.storages: list[_Storage] = []
         self.buffers: list[int] = []
         self._lay_out()
-        self.bytes = sum(each.size for each in self.storages)
+
+    @property
+    def is_small(self) -> bool:
+        """As a plain pickle, with whole storages. One with tensors of a device could be loaded only where there is one
+        of these."""
+        raw = (each.nbytes if isinstance(each, memoryview) else each.nbytes() for each in self._raw)
+        on_cpu = all(each.device.type == "cpu" for each in self._found)
+        return on_cpu and len(self.skeleton) + sum(raw) < SMALL
 
     def reducer_override(self, thing: Any) -> Any:
         kind = type(thing)
@@ -212,8 +223,6 @@ class _Taken(pickle.Pickler):
         key = storage._cdata
         number = self._attached.get(key)
         if number is None:
-            if thing.numel() and not storage.data_ptr():  # zeros that are nowhere, or given back
-                return None
             number = self._attached[key] = len(self._raw)
             self._raw.append(storage)  # held, so that no other one comes to lie there
             self._users.append([])
@@ -243,6 +252,12 @@ class _Taken(pickle.Pickler):
                 return
         found = [self._found[number] for number in users]
         low, high, used = _extent(found)
+        if high > storage.nbytes():  # resized under its tensors: torch would pickle what nobody can load
+            shapes = ", ".join(str(tuple(each.shape)) for each in found if each.numel())
+            raise ValueError(
+                f"{self._name}: tensors of the shapes {shapes} need {high} bytes, and their memory has been given back "
+                f"but for {storage.nbytes()}"
+            )
         size = max(0, high - low)
         if used * 2 < size and size > PAGE:  # a few views into something large: each by itself
             same: dict[Any, TensorEntry] = {}

@@ -1,5 +1,6 @@
 """The parts of a program that a checkpoint holds: how each one's state is taken and given back. Not where it goes."""
 
+import functools
 import sys
 from collections.abc import Callable, MutableMapping, MutableSequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class Part:
     load: Callable[[Any], None]
     per_rank: bool = False  # each rank has its own; else rank 0 saves for all
     files: bool = False
+    copies: bool = False  # load() keeps nothing of the state: it may be maps of files, on the CPU
     spare: bool = False  # a checkpoint without it, or of another number of ranks, is loaded all the same
     optimizer: Any = None  # torch's, if it is one: nothing but its steps changes its state and its parameters
     size: Callable[[], int | None] | None = None  # about how many bytes, without asking for the state; None: too early
@@ -35,7 +37,17 @@ def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
     own = hasattr(thing, "load_state_dict") and hasattr(thing, "__iter__") and not hasattr(thing, "parameters")
     torch = sys.modules.get("torch")
     optimizer = thing if torch is not None and isinstance(thing, torch.optim.Optimizer) else None
-    return Part(save, load, per_rank or own or _is_random(thing), files, optimizer=optimizer, size=_size_of(thing))
+    if optimizer is not None:
+        load = functools.partial(_load_optimizer, torch, optimizer)
+    return Part(
+        save,
+        load,
+        per_rank or own or _is_random(thing),
+        files,
+        copies=_copies(torch, thing),
+        optimizer=optimizer,
+        size=_size_of(thing),
+    )
 
 
 def _size_of(thing: Any) -> Callable[[], int | None] | None:
@@ -48,6 +60,37 @@ def _size_of(thing: Any) -> Callable[[], int | None] | None:
     if isinstance(thing, torch.optim.Optimizer):
         return lambda: _optimizer_size(torch, thing)
     return None
+
+
+def _copies(torch: Any, thing: Any) -> bool:
+    """What is known to copy its state to where it belongs. Anything else may keep the very tensors that it is given."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(thing, numpy.ndarray):
+        return True
+    return torch is not None and isinstance(thing, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer))
+
+
+def _load_optimizer(torch: Any, thing: Any, state: Any) -> None:
+    """It puts what it is given where its parameters are, and keeps it as it is if it was there."""
+    before = [dict(group) for group in thing.param_groups]
+    thing.load_state_dict(state)
+    for own in thing.state.values():
+        if isinstance(own, dict):
+            own.update({key: _cloned(torch, each) for key, each in own.items()})
+    for group, earlier in zip(thing.param_groups, before, strict=False):
+        for key, value in group.items():  # as a learning rate that is a tensor: it comes back on the CPU
+            if torch.is_tensor(value) and torch.is_tensor(earlier.get(key)):
+                group[key] = value.to(earlier[key].device)
+
+
+def _cloned(torch: Any, value: Any) -> Any:
+    if torch.is_tensor(value):
+        return value.clone() if value.device.type == "cpu" else value
+    if type(value) is dict:
+        return {key: _cloned(torch, each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_cloned(torch, each) for each in value)
+    return value
 
 
 def _optimizer_size(torch: Any, thing: Any) -> int | None:

@@ -80,7 +80,7 @@ class Restoring:
     def _load(self, name: str, part: Part) -> None:
         start = self._start
         place = start.path / f"ranks/{self._rank}" if part.per_rank and self._size > 1 else start.path
-        given: Any = place / FILES / name if part.files else self._read(place, name)
+        given: Any = place / FILES / name if part.files else self._read(place, name, own=not part.copies)
         try:
             part.load(given)
         except Exception as error:
@@ -88,10 +88,10 @@ class Restoring:
                 f"{name} could not be restored from step {start.step} in {start.path}: {error!r}"
             ) from error
 
-    def _read(self, place: Path, name: str) -> Any:
+    def _read(self, place: Path, name: str, *, own: bool = False) -> Any:
         start = self._start
         try:
-            return read_part(place, name, own_devices=True)
+            return read_part(place, name, own=own)
         except Exception as error:
             raise RestoreFailed(
                 f"{name} could not be read from step {start.step} in {start.path}: {error!r}"

@@ -34,8 +34,9 @@ def tree_names(files: Sequence[str] | Mapping[str, Any], prefix: str = "") -> se
     return {name[len(head) :].partition("/")[0] for name in files if name.startswith(head)}
 
 
-def read_part(directory: Path, name: str, *, own_devices: bool = False) -> Any:
-    """The state of a part; its tensors and arrays are mapped, and read when they are looked at."""
+def read_part(directory: Path, name: str, *, own: bool = False) -> Any:
+    """The state of a part; its tensors and arrays are mapped, and read when they are looked at. `own`: for a program
+    that keeps it, as in `Flat.load`."""
     plain = directory / PARTS / f"{name}{PICKLE}"
     if plain.exists() or not (directory / PARTS / name).is_dir():
         from whistlestop.sdk.parts import unpack
@@ -43,7 +44,7 @@ def read_part(directory: Path, name: str, *, own_devices: bool = False) -> Any:
         return unpack(plain.read_bytes())
     from whistlestop.sdk.mapped import Flat
 
-    return Flat(directory / PARTS / name).load(own_devices=own_devices)
+    return Flat(directory / PARTS / name).load(own=own)
 
 
 @dataclass(frozen=True)
