@@ -193,9 +193,10 @@ class CheckpointStore(Storage):
         self._own(checkpoint)
         for path, match in self._matching(checkpoint.phase, TRASH):
             if match[2] == checkpoint.path.name:
-                os.rename(path, checkpoint.path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, checkpoint.path)
                 files.sync_directory(path.parent)
-        if not (checkpoint.path / MANIFEST).exists():  # `purge` takes it first
+        if not (checkpoint.path / MANIFEST).exists():  # `purge` was quicker, and takes this first
             raise Damaged(f"{checkpoint.path} was removed for good")
 
     def purge(self, phase: str, before: float) -> int:

@@ -42,7 +42,7 @@ _TRASH = re.compile(r"(\d+)-(step-.+)\.json")
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _PLACE = re.compile(rf".+/({DIRECTORY.pattern})/{re.escape(MANIFEST)}")
 _REVISIONS: Final = 100
-_TRIES: Final = 2
+_TRIES: Final = 3
 
 
 class RemoteStorage(Storage):
@@ -79,7 +79,7 @@ class RemoteStorage(Storage):
     def commit(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> Committed:
         began, written = time.perf_counter(), 0
         check_names(piece.name for piece in staged.pieces)
-        phase, place = check_phase(staged.phase), _parts(staged.phase)
+        phase = check_phase(staged.phase)
         self.check_fence(phase, staged.attempt_number)
         for _ in range(_TRIES):
             entries, sent = self._upload(staged)
@@ -87,8 +87,7 @@ class RemoteStorage(Storage):
             self._check_wanted(staged, cancelled)
             checkpoint = self._publish(staged, entries)
             # One that is over may have swept what it took for nobody's, on a request that was long on its way.
-            there = self._there(place)
-            missing = {entry.sha256 for entry in entries.values() if there.get(entry.sha256) != entry.size}
+            missing = self._missing(phase, {entry.sha256 for entry in entries.values()})
             if not missing:
                 return Committed(checkpoint, written, time.perf_counter() - began)
             self._objects.delete([f"{phase}/{checkpoint.path.name}/{MANIFEST}"])
@@ -117,6 +116,9 @@ class RemoteStorage(Storage):
     def _there(self, place: str) -> dict[str, int]:
         """Size by hash."""
         return {each.name.rpartition("/")[2]: each.size for each in self._objects.all(place)}
+
+    def _missing(self, phase: str, hashes: set[str]) -> set[str]:
+        return hashes - {*self._there(_parts(phase))}
 
     def _trust(self, phase: str) -> set[str]:
         """The parts of the checkpoints that count: they were read back when they were committed."""
@@ -240,9 +242,13 @@ class RemoteStorage(Storage):
     def recover(self, checkpoint: Checkpoint) -> None:
         manifest = f"{check_phase(checkpoint.phase)}/{_own(checkpoint)}/{MANIFEST}"
         kept = [name for name, match in self._trash(checkpoint.phase) if match[2] == checkpoint.path.name]
-        for name in kept[-1:]:
-            self._objects.create(manifest, self._objects.read(name))
-        if not kept and not self._read_if_there(manifest):
+        if data := self._held(checkpoint):
+            self._objects.create(manifest, data)
+            hashes = {entry.sha256 for entry in checkpoint.files.values()}
+            if kept and not any(map(self._read_if_there, kept)) and self._missing(checkpoint.phase, hashes):
+                self._objects.delete([manifest])  # `purge` was quicker, and a sweep behind it
+                data = b""
+        if not data:
             raise Damaged(f"{self.where(checkpoint)} was removed for good")
         self._objects.delete(kept)
 
