@@ -17,6 +17,7 @@ import json, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 import torch
+from accelerate import Accelerator
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 import whistlestop
@@ -79,6 +80,18 @@ def go(name, options, per_epoch=20, resume="never", every=None, **other):
         "log": [each.get("loss") for each in trainer.state.log_history],
     }
 
+def accelerated():
+    model, optimizer = Accelerator(cpu=True).prepare(torch.nn.Linear(200, 200), torch.optim.Adam([torch.ones(1)]))
+    optimizer.add_param_group({"params": list(model.parameters())})
+    with whistlestop.run("accelerated", checkpoints="accelerated", every=2, keep=9, lazy=True) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(5):
+            model(torch.ones(1, 200)).sum().backward()
+            optimizer.step()
+            run._saver.finish()
+        lazily = run._saver._lazy is not None and run._saver._lazily
+    return {"lazily": lazily, "kept": len(list(Path("accelerated").rglob("manifest.json")))}
+
 own = dict(save_strategy="steps", save_steps=5, save_total_limit=1)
 best = dict(own, eval_strategy="steps", eval_steps=7, metric_for_best_model="eval_loss")
 none = dict(save_strategy="no")
@@ -92,6 +105,7 @@ print(json.dumps({
     "straight": go("straight", none, per_epoch=4),
     "parted": go("parted", none, per_epoch=4, ctrl_c=4),
     "joined": go("parted", none, per_epoch=4, resume="auto"),
+    "accelerated": accelerated(),
 }))
 """
 
@@ -147,3 +161,7 @@ def test_a_stop_where_an_epoch_ends_and_a_resume_give_the_straight_result(told: 
 def test_the_trainer_writes_nothing_while_a_save_is_put_off(told: dict[str, Any]) -> None:
     assert told["slow"]["written"] == [2, 4, 7, 8, 9]
     assert told["slow"]["ours"] == [2, 4, 7, 8, 9]
+
+
+def test_an_optimizer_that_accelerate_has_prepared_is_copied_lazily(told: dict[str, Any]) -> None:
+    assert told["accelerated"] == {"lazily": True, "kept": 3}

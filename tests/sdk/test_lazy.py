@@ -11,6 +11,8 @@ from tests.sdk.conftest import unhurried
 import whistlestop
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.sdk import staging
+from whistlestop.sdk.lazy import Lazy
+from whistlestop.testing.wait import until
 
 
 class Held:
@@ -37,6 +39,12 @@ def made() -> tuple[Any, Any]:
 
 def forward(model: Any, step: int) -> None:
     model(torch.randn(8, 300, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+
+
+def lazily(run: whistlestop.Run) -> Lazy:
+    assert run._saver is not None
+    assert run._saver._lazy is not None
+    return run._saver._lazy
 
 
 def stored(alone: Path) -> CheckpointStore:
@@ -113,3 +121,122 @@ def test_without_an_optimizer_it_is_said_that_it_does_nothing(alone: Path, capfd
         list(run.steps(4))
     assert "lazy=True does nothing here" in capfd.readouterr().err
     assert len(stored(alone).list("run-001")) == 2
+
+
+def test_what_the_optimizer_waits_for_is_part_of_what_a_save_costs(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    model, optimizer = made()
+    with whistlestop.run("demo", every=4, lazy=True) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(6):
+            if step == 3:
+                held.go.clear()
+            if step == 4:
+                assert run._measured.costs().save_seconds is None
+                threading.Timer(0.25, held.go.set).start()
+            if step == 5:
+                cost = run._measured.costs().save_seconds
+                assert cost is not None
+                assert cost > 0.2
+            forward(model, step)
+            optimizer.step()
+    (told,) = [each.meta["costs"] for each in stored(alone).list("run-001") if each.step == 6]
+    assert told["save_seconds"] == cost
+
+
+def test_a_parameter_that_something_else_changes_meanwhile_fails_that_save_and_ends_laziness(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    held = Held(monkeypatch)
+    model = torch.nn.Embedding(500, 64, max_norm=1.0)  # forward makes long rows shorter, in place
+    with torch.no_grad():
+        model.weight.mul_(10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    states = {}
+    with whistlestop.run("demo", every=3, keep=9, lazy=True) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in unhurried(run, run.steps(9)):
+            model(torch.arange(50 * step, 50 * step + 50)).sum().backward()
+            held.go.set()
+            optimizer.step()
+            held.go.clear()
+            states[step + 1] = model.weight.detach().clone()
+    kept = stored(alone).list("run-001")
+    assert [each.step for each in kept] == [9, 6, 5]  # not 3; what was lost is made up for
+    assert all(torch.equal(whistlestop.load(each.path)["model"]["weight"], states[each.step]) for each in kept)
+    said = capfd.readouterr().err
+    assert "step 3 could not be saved (on its cadence): something else than the optimizer's step changed" in said
+    assert "shape (500, 64)" in said
+    assert said.count("could not be saved") == 1
+
+
+def test_what_the_program_saves_itself_is_copied_at_once(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    model, optimizer = made()
+    with whistlestop.run("demo", lazy=True) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(3):
+            forward(model, step)
+            optimizer.step()
+            if step == 1:
+                held.go.clear()
+                saved = run.save()
+                assert saved is not None
+                weight = model[0].weight.detach().clone()
+                with torch.no_grad():
+                    model[0].weight.zero_()
+                held.go.set()
+    found = whistlestop.load(next(each.path for each in stored(alone).list("run-001") if each.step == 2))
+    assert torch.equal(found["model"]["0.weight"], weight)
+
+
+def test_a_save_that_is_due_while_another_is_copied_is_put_off(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    model, optimizer = made()
+    forward(model, 0)
+    optimizer.step()
+    with whistlestop.run("demo", every=2, keep=9, lazy=True) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(8):  # nobody calls the optimizer
+            if step == 1:
+                held.go.clear()
+            if step == 5:
+                held.go.set()
+                run._saver.finish()  # type: ignore[union-attr]
+    assert [each.step for each in stored(alone).list("run-001")] == [8, 6, 2]
+
+
+def test_where_nothing_is_in_main_memory_it_is_said_that_lazy_does_nothing(
+    alone: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3, device="meta"))
+    with whistlestop.run("demo", every=2, lazy=True) as run:
+        run.track(optimizer=torch.optim.SGD([parameter], lr=0.1))
+        list(unhurried(run, run.steps(7)))
+    assert capfd.readouterr().err.count("lazy=True does nothing here: only what is in main memory") == 1
+
+
+def test_two_optimizers_each_wait_for_the_copy(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    pairs = [made(), made()]
+    done: list[int] = []
+    with whistlestop.run("demo", every=2, keep=9, lazy=True) as run:
+        run.track(**{f"{what}{n}": pair[m] for n, pair in enumerate(pairs) for m, what in enumerate(("model", "opt"))})
+        for step in run.steps(3):
+            if step == 1:
+                held.go.clear()
+            for number, (model, optimizer) in enumerate(pairs):
+                forward(model, step)
+                if step == 2:
+                    thread = threading.Thread(target=lambda opt=optimizer, n=number: (opt.step(), done.append(n)))
+                    thread.start()
+                    if number == 0:
+                        until(lambda: lazily(run)._since is not None)
+                        assert done == []
+                        held.go.set()
+                    thread.join(20)
+                else:
+                    optimizer.step()
+    assert done == [0, 1]

@@ -39,16 +39,18 @@ class Measured:
     def costs(self, age: float = 0.0) -> Costs:
         return Costs(self._save, self._durable or 0.0, self._rate, age)
 
-    def saved(self, step: int, seconds: float) -> None:
-        """The first save of a process has buffers to make: it counts only as long as there is no other."""
+    def saved(self, step: int, seconds: float) -> bool:
+        """The first save of a process has buffers to make: it counts only as long as there is no other. False: this
+        one was told before."""
         if step == self._saved_step:
-            return
+            return False
         self._saved_step = step
         self._saves += 1
         if self._save is None or (self._saves == 2 and not self._loaded):
             self._save = seconds
         elif self._saves > 1:
             self._save += _WEIGHT * (seconds - self._save)
+        return True
 
     def durable(self, step: int, seconds: float) -> None:
         """As the runner writes it: the same save is told again and again."""

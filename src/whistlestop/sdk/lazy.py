@@ -2,8 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+
+class Unfit(Exception):
+    """There is nothing that could be copied later. Says why."""
 
 
 class Lazy:
@@ -11,57 +15,116 @@ class Lazy:
     wait for it."""
 
     def __init__(self, optimizers: Sequence[Any]) -> None:
-        self._optimizers = optimizers
-        self._hooks = [each.register_step_pre_hook(self._before_step) for each in optimizers]
+        self._optimizers = [_innermost(each) for each in optimizers]
+        self._hooks: list[Any] = []
         self._thread: threading.Thread | None = None
+        self._copied = threading.Event()
+        self._copied.set()
         self._since: float | None = None  # the loop waits
-        self.waited = 0.0  # seconds, for the copy that is under way or was the last
+        self.waited = 0.0  # seconds that it has waited for the copy that is under way or was the last
+        if not optimizers:
+            raise Unfit("no optimizer of torch is tracked")
+        devices = {each.device.type for each in self._tensors()}
+        if devices and "cpu" not in devices:
+            raise Unfit(f"only what is in main memory can be copied later, and this is on {', '.join(sorted(devices))}")
+        try:
+            for each in self._optimizers:
+                self._hooks.append(each.register_step_pre_hook(self._before_step))
+        except Exception as error:
+            self.close()
+            raise Unfit(f"nobody can wait for the steps of its optimizer: {error!r}") from error
 
-    def storages(self) -> set[int]:
-        """Those that nothing but a step changes."""
-        found: set[int] = set()
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                found.update(each.untyped_storage()._cdata for each in group["params"])
-            for state in optimizer.state.values():
-                found.update(each.untyped_storage()._cdata for each in state.values() if hasattr(each, "_cdata"))
-        return found
+    def storages(self) -> dict[int, Any]:
+        """Those that nothing but a step changes, each with one of its tensors."""
+        return {each.untyped_storage()._cdata: each for each in self._tensors()}
+
+    @property
+    def copied(self) -> bool:
+        """The loop has nothing to wait for."""
+        return self._copied.is_set()
 
     @property
     def busy(self) -> bool:
         thread = self._thread
         return thread is not None and thread.is_alive()
 
-    def begin(self, copy: Callable[[], None]) -> None:
-        self.wait()
+    def begin(self, copy: Callable[[], None], behind: Callable[[], None]) -> None:
+        """Steps wait for `copy`, and not for what comes behind it. Neither of them raises."""
+        self.join()
         self.waited = 0.0
-        thread = threading.Thread(target=copy, daemon=True, name="whistlestop-copy")
+        self._copied.clear()
+
+        def run() -> None:
+            try:
+                copy()
+            finally:
+                self._copied.set()
+            behind()
+
+        thread = threading.Thread(target=run, daemon=True, name="whistlestop-copy")
         try:
             thread.start()
             self._thread = thread
         except RuntimeError:  # the program is ending, or has too many: then it is done here
-            copy()
+            run()
 
     def wait(self) -> None:
-        """Until what was begun is done. Called before every step of an optimizer."""
-        thread = self._thread
-        if thread is None:
-            return
-        self._since = time.perf_counter()
-        thread.join()
-        self.waited += time.perf_counter() - self._since
-        self._since = self._thread = None
+        """Until the copy is made. Called before every step of an optimizer."""
+        if not self._copied.is_set():
+            self._since = begun = time.perf_counter()
+            self._copied.wait()
+            self.waited += time.perf_counter() - begun
+            self._since = None
 
     def blocked(self) -> float:
-        """Seconds that the loop has waited so far."""
+        """Seconds that the loop has waited so far, told to the thread that copies."""
         since = self._since
         return self.waited if since is None else self.waited + time.perf_counter() - since
 
-    def close(self) -> None:
+    def join(self) -> None:
+        """Until all of it is done."""
         self.wait()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        self.join()
         for hook in self._hooks:
             hook.remove()
 
+    def _tensors(self) -> Iterable[Any]:
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+            for state in optimizer.state.values():
+                yield from (each for each in state.values() if hasattr(each, "untyped_storage"))
+
     def _before_step(self, *given: Any) -> None:
-        if self._thread is not None:
-            self.wait()
+        self.wait()
+
+
+def _innermost(optimizer: Any) -> Any:
+    """accelerate puts one of its own around it, which takes no hooks."""
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+class Unchanged:
+    """Tensors that nobody may change for a while. Writes to `tensor.data` are not seen."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self._versions = [(each, each._version) for each in tensors]
+
+    def check(self) -> None:
+        for tensor, version in self._versions:
+            if tensor._version != version:
+                raise ChangedMeanwhile(
+                    f"something else than the optimizer's step changed a tensor of shape {tuple(tensor.shape)} while "
+                    "it was copied. lazy=True is not for this loop: from now on all is copied at once"
+                )
+
+
+class ChangedMeanwhile(Exception):
+    pass

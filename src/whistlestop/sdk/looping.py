@@ -84,6 +84,7 @@ class Looping(Training):
         self._spent_before = 0  # steps that spent privacy before this loop
         self._planned_at: float = 0  # the next step at which something is due that values don't change
         self._cadence_time: float = math.inf  # the next save by the clock
+        self._counts_from = 0.0  # when the last one was made, or failed
         self._prepare_at: float = math.inf  # when it is time to make room for saves
         self._waits_for_room = False  # a save is due, and there is no free slot
         self._steering_seen = 0
@@ -454,15 +455,19 @@ class Looping(Training):
         saver = self._open_saver()
         now = time.time()
         failed = saver.failed_at != self._failed_seen
-        if self._cadence_time == math.inf or saver.saved_step == step or failed:
-            self._failed_seen = saver.failed_at
-            if saver.saved_step == step:
-                self._measured.saved(step, saver.save_seconds)
-            self._plan_time(now)
+        anew = self._cadence_time == math.inf or saver.saved_step == step or failed
+        if anew:
+            self._failed_seen, self._counts_from = saver.failed_at, now
+        cost = saver.cost
+        measured = cost is not None and saver.saved_step >= 0 and self._measured.saved(saver.saved_step, cost)
+        if anew or measured:
+            self._plan_time(self._counts_from)
         if saver.put_off:  # as soon as a slot is free
             saver.put_off, self._cadence_time = False, now
         total = math.inf if self._total is None else self._total
         self._planned_at = min(self._save_step, total, self._steering.next_step(), self._prepare_at)
+        if cost is None:  # what it costs is seen in the next step
+            self._planned_at = min(self._planned_at, step + 1)
         self._set_next_look(step)
 
     def _plan_time(self, now: float) -> None:

@@ -13,7 +13,7 @@ from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.committing import Committer, Saved
 from whistlestop.sdk.group import PUBLISHED, PUT_OFF, STAGE_FAILED, STAGED
-from whistlestop.sdk.lazy import Lazy
+from whistlestop.sdk.lazy import ChangedMeanwhile, Lazy, Unchanged, Unfit
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import Place
 from whistlestop.sdk.restoring import Restored, Restoring
@@ -25,7 +25,8 @@ from whistlestop.sdk.staging import Laid, lay, read_table, write_table
 __all__ = ["PERIODIC", "Restored", "Saver"]
 
 PERIODIC: Final = "on its cadence"  # such a save can wait for the next boundary
-_GOES_ON: Final = (PERIODIC, "on request", "asked by the program")  # after any other one the loop is over
+_LATER: Final = (PERIODIC, "on request")  # made at a boundary, with a step behind it: can be lazy
+_GOES_ON: Final = (*_LATER, "asked by the program")  # after any other one the loop is over
 _SLOT_SECONDS: Final = 600.0  # for the runner to be done with an earlier save
 _WORTH_PREPARING: Final = 4 << 20
 
@@ -45,7 +46,7 @@ class Saver:
         self.saved_step = -1  # of the last save of this process that did not fail
         self.put_off = False  # the last one found no free slot; it comes later
         self.failed_at = -math.inf
-        self.save_seconds = 0.0
+        self._save_seconds = 0.0
         self._attachment = attachment
         self._group = attachment.group
         self._digests = digests
@@ -66,6 +67,13 @@ class Saver:
         if self._lazy is not None and self._lazy.busy:  # its slot is taken, though nothing is to be seen there yet
             return False
         return self._slots is None or self._slots.take(self._slot_number(self._saves + 1)) is not None
+
+    @property
+    def cost(self) -> float | None:
+        """Seconds for which the loop has waited for the last save; None while it may still have to."""
+        if self._lazy is None:
+            return self._save_seconds
+        return self._save_seconds + self._lazy.waited if self._lazy.copied else None
 
     def save(
         self, step: int, *, why: str, meta: Mapping[str, Any], files: Mapping[str, Path] | None = None
@@ -115,7 +123,7 @@ class Saver:
     def finish(self) -> None:
         """Returns when all that was saved here is durable, or has failed."""
         if self._lazy is not None:
-            self._lazy.wait()
+            self._lazy.join()
         if self._committer is not None:
             self._committer.wait()
 
@@ -133,7 +141,8 @@ class Saver:
         self._saves += 1
         begun = time.perf_counter()
         if self._lazy is not None:
-            self._lazy.wait()
+            self._lazy.join()
+            self._lazy.waited = 0.0  # it is part of this save
         if not self._attachment.leads:
             self._save_own(step, meta["why"])
             self._took(begun)
@@ -143,10 +152,12 @@ class Saver:
         try:
             slots = self._open_slots()
             slot = self._take(slots, meta["why"])
-            lazy = self._open_lazy() if meta["why"] in _GOES_ON else None
-            laid = self._lay(slots, slot, files, lazy.storages() if lazy is not None else ())
+            lazy = self._open_lazy() if meta["why"] in _LATER else None
+            changing = lazy.storages() if lazy is not None else {}
+            laid = self._lay(slots, slot, files, changing)
             if lazy is not None and laid.later:
-                return self._hand_over_later(lazy, slot, laid, step, meta, begun)
+                unchanged = Unchanged(changing[key] for key in {each.keep._cdata for each in laid.later})
+                return self._hand_over_later(lazy, unchanged, slot, laid, step, meta, begun)
             if self.needs_all_ranks:
                 self._gather(slot, laid, step)
             return self._hand_over(slot, laid, step, meta, begun)
@@ -176,44 +187,55 @@ class Saver:
         return lay(slots, slot, parts, added=files, digests=self._digests, keep_for_later=keep_for_later)
 
     def _hand_over_later(
-        self, lazy: Lazy, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
+        self, lazy: Lazy, unchanged: Unchanged, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
     ) -> Saved:
         """When the rest is copied. The loop goes on, up to its optimizer's step."""
         saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
+        failed: list[Exception] = []
         self._took(begun)
         self._keep_in_mind(step)
-        marked = self.save_seconds
+        blocked = self._save_seconds
 
         def copy() -> None:
+            nonlocal blocked
             try:
                 laid.finish()
-                blocked = marked + lazy.blocked()
-                self._publish(self._describe(slot, laid, step, meta, blocked), saved)
-                self.save_seconds = blocked
-                self._attachment.progress.set_seconds(Word.SAVE_SECONDS, blocked)
+                unchanged.check()
+                blocked += lazy.blocked()
             except Exception as error:
+                failed.append(error)
+
+        def hand_over() -> None:
+            try:
+                for error in failed:
+                    raise error
+                self._attachment.progress.set_seconds(Word.SAVE_SECONDS, blocked)
+                self._publish(self._describe(slot, laid, step, meta, blocked), saved)
+            except Exception as error:
+                if isinstance(error, ChangedMeanwhile):
+                    self._lazily, self.put_off = False, True  # made again, at the next boundary
                 self._lost(step)
                 saved.settle(None)
-                self._attachment.warn(f"step {step} could not be saved ({meta['why']}): {error!r}")
+                words = error if isinstance(error, ChangedMeanwhile) else repr(error)
+                self._attachment.warn(f"step {step} could not be saved ({meta['why']}): {words}")
 
-        lazy.begin(copy)
+        lazy.begin(copy, hand_over)
         return saved
 
     def _open_lazy(self) -> Lazy | None:
         if self._lazily and self._lazy is None:
-            optimizers = [part.optimizer for part in self.parts.values() if part.optimizer is not None]
-            if not optimizers:
+            try:
+                self._lazy = Lazy([part.optimizer for part in self.parts.values() if part.optimizer is not None])
+            except Unfit as why:
                 self._lazily = False
-                self._attachment.warn("lazy=True does nothing here: no optimizer of torch is tracked")
-                return None
-            self._lazy = Lazy(optimizers)
-        return self._lazy
+                self._attachment.warn(f"lazy=True does nothing here: {why}")
+        return self._lazy if self._lazily else None
 
     def _hand_over(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float) -> Saved:
         saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
         self._took(begun)
         self._keep_in_mind(step)
-        self._publish(self._describe(slot, laid, step, meta, self.save_seconds), saved)
+        self._publish(self._describe(slot, laid, step, meta, self._save_seconds), saved)
         if laid.size >= _WORTH_PREPARING and self._slots is not None:
             self._slots.prepare(laid.size)  # the other one, if it was never used
         return saved
@@ -251,8 +273,8 @@ class Saver:
         self._committer.submit(found, saved)
 
     def _took(self, begun: float) -> None:
-        self.save_seconds = time.perf_counter() - begun
-        self._attachment.progress.set_seconds(Word.SAVE_SECONDS, self.save_seconds)
+        self._save_seconds = time.perf_counter() - begun
+        self._attachment.progress.set_seconds(Word.SAVE_SECONDS, self._save_seconds)
 
     def _keep_in_mind(self, step: int) -> None:
         """Before another thread may find that it is lost."""
