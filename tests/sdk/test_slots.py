@@ -65,6 +65,50 @@ def test_without_room_they_are_on_disk(tmp_path: Path, memory: Path, monkeypatch
     assert (tmp_path / "stage" / "slot-0" / "buffer").read_bytes()[:3] == b"abc"
 
 
+GIGABYTE = 1 << 30
+UNIFIED = {
+    "memory.max": "max",
+    "job/memory.max": f"{8 * GIGABYTE}",
+    "job/memory.current": f"{5 * GIGABYTE}",
+    "job/memory.stat": f"anon {4 * GIGABYTE}\ninactive_file {GIGABYTE}\nactive_file 7\n",
+    "job/step/memory.max": "max",
+}
+SINGLE = {
+    "memory/memory.limit_in_bytes": "9223372036854771712",
+    "memory/job/memory.limit_in_bytes": f"{8 * GIGABYTE}",
+    "memory/job/memory.usage_in_bytes": f"{5 * GIGABYTE}",
+    "memory/job/memory.stat": f"inactive_file 0\ntotal_inactive_file {GIGABYTE}\n",
+    "memory/job/step/memory.limit_in_bytes": f"{6 * GIGABYTE}",
+    "memory/job/step/memory.usage_in_bytes": f"{5 * GIGABYTE}",
+    "memory/job/step/memory.stat": "total_inactive_file 0\n",
+}
+CONTAINER = {name.replace("job/", ""): text for name, text in SINGLE.items() if "step" not in name}
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "left"),
+    [
+        ("0::/job/step", UNIFIED, [4]),
+        ("9:name=systemd:/x\n4:cpu,memory:/job/step\n0::/", SINGLE, [1, 4]),
+        ("4:memory:/docker/of-the-host", CONTAINER, [4]),  # its own tree is mounted as the root
+        ("4:memory:/job/step", {}, [0]),  # limited, and nobody can tell how
+        ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, []),
+        ("2:cpu:/\n0::/", {}, []),
+        (None, {}, []),
+    ],
+)
+def test_what_the_control_group_may_still_take(
+    tmp_path: Path, lines: str | None, files: dict[str, str], left: list[int]
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(text)
+    if lines is not None:
+        (tmp_path / "own").write_text(f"{lines}\n")
+    found = room.left_in_groups(tmp_path / "own", tmp_path / "groups")
+    assert [each // GIGABYTE for each in found] == left
+
+
 def test_a_full_disk_is_a_failed_save_and_gives_back_what_it_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
