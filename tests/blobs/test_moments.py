@@ -1,15 +1,20 @@
 """Two at once: at every single moment of what one process does, another one does something of its own."""
 
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import obstore
 import pytest
-from moments import Place, every_moment, places
+from moments import Moment, Place, every_moment, places
 
+from whistlestop.blobs import parts
 from whistlestop.blobs.manifest import Checkpoint, Damaged, SaveFailed
 from whistlestop.blobs.objects import Objects
+from whistlestop.blobs.staged import BUFFER
 from whistlestop.blobs.storage import Fenced
+from whistlestop.testing.slots import lay
 
 __all__ = ["places"]
 Places = Callable[[], Place]
@@ -151,5 +156,18 @@ def test_a_commit_that_nobody_waits_for_any_more_does_not_count(places: Places) 
     here = places()
     with pytest.raises(SaveFailed, match="nobody waits") as raised:
         here.storage.commit(here.lay(1), cancelled=lambda: True)
+    assert raised.value.__cause__ is None
+    assert here.again().list("main") == []
+
+
+def test_a_slot_that_is_cut_short_while_it_is_sent_is_given_up(quick: Path) -> None:
+    here = Place("memory", quick)
+    laid = lay(quick / "slot", 1, files={"large": b"x" * (parts.WHOLE + 1)}, phase="main")
+
+    def cut_short() -> None:
+        os.truncate(laid.directory / BUFFER, 1000)
+
+    with Moment([(obstore, "put")], 0, cut_short), pytest.raises(SaveFailed, match="shorter") as raised:
+        here.storage.commit(laid)
     assert raised.value.__cause__ is None
     assert here.again().list("main") == []

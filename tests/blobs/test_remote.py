@@ -6,11 +6,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
+from whistlestop.blobs import objects
 from whistlestop.blobs.manifest import MANIFEST, Checkpoint, Damaged
 from whistlestop.blobs.objects import Objects
 from whistlestop.blobs.open import locate
@@ -169,6 +173,36 @@ def test_a_slow_server_and_half_answers_are_waited_for(bucket: Bucket, tmp_path:
     bucket.proxy.add(Rule(Fault.HALF_ANSWER, method="GET", path="/parts/", times=3))
     assert (storage.fetch(saved, tmp_path / "into") / "a").read_bytes() == data
     assert bucket.proxy.received["GET"] < 1.6 * len(data), "it goes on where it was cut"
+
+
+def test_on_a_slow_line_parts_go_one_by_one_and_arrive(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several at a time would all take too long, again and again."""
+    monkeypatch.setattr(objects, "_TIMEOUT", timedelta(seconds=0.3))
+    monkeypatch.setattr(objects, "_FAST", 100_000)
+    under_way, most, real, lock = 0, 0, obstore.put, threading.Lock()
+
+    def put(store: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal under_way, most
+        if store is not storage._objects._made_slow:
+            return real(store, *arguments, **options)
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        try:
+            return real(store, *arguments, **options)
+        finally:
+            with lock:
+                under_way -= 1
+
+    monkeypatch.setattr(obstore, "put", put)
+    storage = bucket.storage()
+    bucket.proxy.add(Rule(Fault.SLOW, method="PUT", path="/parts/", rate=1 << 20))
+    saved = storage.commit(bucket.lay(1, files={f"f{each}": os.urandom(600_000) for each in range(3)})).checkpoint
+    bucket.direct().verify(saved)
+    assert most == 1
+    bucket.proxy.clear()
+    storage.commit(bucket.lay(2, files={"f": os.urandom(1_500_000)}))
+    assert storage._objects._made_slow is None, "it is not slow any more"
 
 
 def test_a_server_that_is_away_for_good_is_given_up_in_words(bucket: Bucket) -> None:

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,27 @@ def test_a_slot_that_is_shorter_than_it_says_is_no_checkpoint(place: Place, tmp_
     with pytest.raises(SaveFailed):
         place.storage.commit(laid)
     assert place.storage.list("main") == [older]
+
+
+@pytest.mark.parametrize("wrong", ["gone", "a link", "far away", "inside a file", "long name"])
+def test_a_slot_that_can_never_be_read_is_not_tried_again(place: Place, tmp_path: Path, wrong: str) -> None:
+    """Whoever commits tries again if there is a cause that may go."""
+    files = {"a": b"x" * 1000, "b/c": b"y"}
+    files |= {"inside a file": {"a/b": b"1"}, "long name": {"n" * 300: b"1"}}.get(wrong, {})
+    laid = lay(tmp_path / "slot", 2, files=files, phase="main")
+    buffer = laid.directory / "buffer"
+    match wrong:
+        case "gone":
+            buffer.unlink()
+        case "a link":
+            buffer.rename(tmp_path / "elsewhere")
+            buffer.symlink_to(tmp_path / "elsewhere")
+        case "far away":
+            laid = replace(laid, pieces=[replace(each, offset=2**70) for each in laid.pieces])
+    with pytest.raises(SaveFailed) as raised:
+        place.storage.commit(laid)
+    assert raised.value.__cause__ is None
+    assert place.storage.list("main") == []
 
 
 def test_an_unhealthy_one_is_kept_and_not_taken(place: Place, tmp_path: Path) -> None:

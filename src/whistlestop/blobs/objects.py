@@ -5,6 +5,7 @@ says, counted from the first failure. What will not (a wrong key, no such bucket
 with the first question: whoever only names an address does not need it.
 """
 
+import contextlib
 import random
 import re
 import threading
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from whistlestop.blobs import profiles
 from whistlestop.blobs.storage import StorageFailed
+from whistlestop.domain.errors import WhistleError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0  # seconds, from the first failure of one request on
 BLOCK: Final = 8 << 20  # of a multipart upload
 _CHUNK: Final = 1 << 20
-_TIMEOUT: Final = timedelta(seconds=120)  # of one request with its body: 32 MiB at 280 KB/s
+# Of one request with its body: 32 MiB at 280 KB/s. Three go at a time; once that was too much for the line, one, and
+# for longer: at 50 KB/s.
+_TIMEOUT: Final = timedelta(seconds=120)
+_SLOW_TIMEOUT: Final = timedelta(seconds=600)
+_FAST: Final = 2 << 20  # bytes per second of one alone, from which on several go at a time again
 _RETRIES: Final = 2  # by obstore itself, of each block of a large one; it does not know how long we have tried
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -51,7 +57,8 @@ class Objects:
         self.patience = patience
         self._options = options
         self._made: ObjectStore | None = None
-        self._making = threading.Lock()
+        self._made_slow: ObjectStore | None = None  # set: the line is slow
+        self._making, self._alone = threading.Lock(), threading.Lock()
 
     def patient(self, seconds: float) -> "Objects":
         """The same objects, asked with another patience."""
@@ -109,18 +116,18 @@ class Objects:
 
         if self.url.startswith("memory:"):
             data = bytes(data)  # it keeps what it is given, and the caller writes over it
-        self._ask(lambda: obstore.put(self._store(), name, data, use_multipart=False), written=True)
+        self._send(lambda store, _: obstore.put(store, name, data, use_multipart=False), len(data))
 
     def put_large(self, name: str, blocks: Callable[[], Iterable[bytes]], size: int) -> None:
         """In many requests; `blocks` gives the bytes from the beginning, each time it is called."""
         import obstore
 
         block = max(BLOCK, -(-size // 9_000))  # S3 takes 10,000 of them
-        self._ask(
-            lambda: obstore.put(
-                self._store(), name, iter(blocks()), use_multipart=True, chunk_size=block, max_concurrency=4
+        self._send(
+            lambda store, several: obstore.put(
+                store, name, iter(blocks()), use_multipart=True, chunk_size=block, max_concurrency=4 if several else 1
             ),
-            written=True,
+            size,
         )
 
     def create(self, name: str, data: bytes) -> bool:
@@ -171,6 +178,23 @@ class Objects:
                 except FileNotFoundError:
                     continue
 
+    def _send(self, put: "Callable[[ObjectStore, bool], object]", size: int) -> None:
+        """What may be large. Once the line was too slow for several at a time they go one by one, until it is not."""
+
+        def act() -> None:
+            slow, began = self._made_slow, time.monotonic()
+            with self._alone if slow else contextlib.nullcontext():
+                try:
+                    put(slow or self._store(), slow is None)
+                except Exception as error:
+                    if "kind: Timeout" in str(error):
+                        self._made_slow = self._made_slow or self._open(_SLOW_TIMEOUT)
+                    raise
+            if slow and size > _CHUNK and size / _FAST > time.monotonic() - began:
+                self._made_slow = None
+
+        self._ask(act, written=True)
+
     def _ask(self, act: Callable[[], T], *, written: bool = False) -> T:
         """FileNotFoundError only where one object was asked for; StorageFailed else."""
         patience = _Patience(self.patience)
@@ -187,14 +211,17 @@ class Objects:
     def _store(self) -> "ObjectStore":
         with self._making:
             if self._made is None:
-                try:
-                    self._made = _open(self.url, self._options, retries=_RETRIES if self.patience else 0)
-                except StorageFailed:
-                    raise
-                except Exception as error:
-                    hint = f": set {_credentials(self.url)}" if "must be specified" in str(error) else ""
-                    raise StorageFailed(f"{self.url} can't be used as a storage: {_short(error)}{hint}") from error
+                self._made = self._open(_TIMEOUT)
             return self._made
+
+    def _open(self, timeout: timedelta) -> "ObjectStore":
+        try:
+            return _open(self.url, self._options, retries=_RETRIES if self.patience else 0, timeout=timeout)
+        except StorageFailed:
+            raise
+        except Exception as error:
+            hint = f": set {_credentials(self.url)}" if "must be specified" in str(error) else ""
+            raise StorageFailed(f"{self.url} can't be used as a storage: {_short(error)}{hint}") from error
 
     def _words(self, error: Exception) -> str:
         status, code, text = _status(error), _code(error), str(error)
@@ -231,7 +258,7 @@ class _Patience:
 
     def after(self, error: Exception, words: str) -> None:
         """Wait, or raise StorageFailed."""
-        if isinstance(error, StorageFailed):
+        if isinstance(error, WhistleError):
             raise error
         now = time.monotonic()
         self._first = now if self._first is None else self._first
@@ -242,7 +269,7 @@ class _Patience:
         time.sleep(min(left, random.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**self._tries)))
 
 
-def _open(url: str, options: Mapping[str, str], *, retries: int) -> "ObjectStore":
+def _open(url: str, options: Mapping[str, str], *, retries: int, timeout: timedelta) -> "ObjectStore":
     from obstore.store import LocalStore, MemoryStore, from_url
 
     parts = urlsplit(url)
@@ -260,7 +287,7 @@ def _open(url: str, options: Mapping[str, str], *, retries: int) -> "ObjectStore
     plain = str(config.get("endpoint", "")).startswith("http://")
     how: dict[str, Any] = {
         "config": config,
-        "client_options": {"allow_http": plain, "timeout": _TIMEOUT, "connect_timeout": timedelta(seconds=5)},
+        "client_options": {"allow_http": plain, "timeout": timeout, "connect_timeout": timedelta(seconds=5)},
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=10)},
     }
     store: ObjectStore = from_url(url, **how)

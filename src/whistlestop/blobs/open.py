@@ -30,7 +30,9 @@ def open_storage(where: str, options: Mapping[str, str] | None = None) -> Storag
 
 def locate(address: str, options: Mapping[str, str] | None = None) -> Found:
     """One checkpoint, by what Storage.where says of it, trashed ones excepted. Damaged if it is not there."""
-    root, phase, name = address.rstrip("/").rsplit("/", 2)
+    root, phase, name = ("", "", *address.rstrip("/").rsplit("/", 2))[-3:]
+    if not root or not phase:
+        raise Damaged(f"{address!r} is not the address of a checkpoint")
     storage = open_storage(root, options)
     for checkpoint in storage.list(phase):
         if checkpoint.path.name == name:

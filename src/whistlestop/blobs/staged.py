@@ -10,6 +10,7 @@ own memory: one from before a reboot is not complete, whatever it says.
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,15 +118,41 @@ def release(directory: Path) -> None:
 
 
 def tree(directory: Path, name: str, source: str) -> list[Piece]:
-    """The pieces of a directory of plain files, `source` in the slot, as `name` in the checkpoint."""
+    """The pieces of a directory of plain files, `source` in the slot, as `name` in the checkpoint. Links become what they
+    lead to: a checkpoint stands by itself. SaveFailed where that can't be."""
     root = directory / source
     found = []
-    for parent, _, names in os.walk(root):
+    for parent, directories, names in os.walk(root, onerror=_not_readable):
+        for each in (*directories, *names):
+            if (link := Path(parent, each)).is_symlink():
+                made = link.with_name(f"{each}.followed")
+                _copy(link, made, (os.path.realpath(parent),))
+                link.unlink()
+                made.rename(link)  # a directory is walked now
         for each in names:
             path = Path(parent, each)
             inner = path.relative_to(root).as_posix()
             found.append(Piece(check_name(f"{name}/{inner}"), path.stat().st_size, f"{source}/{inner}"))
     return sorted(found, key=lambda piece: piece.name)
+
+
+def _copy(source: Path, target: Path, above: tuple[str, ...]) -> None:
+    """With all that its links lead to. `above`: the directories that it is in, whatever they are called."""
+    real = os.path.realpath(source)
+    if os.path.isfile(real):
+        shutil.copyfile(real, target)
+        return
+    if not os.path.isdir(real):
+        raise SaveFailed(f"{source} leads to no file and no directory ({real}): it can't be part of a checkpoint")
+    if real in above:
+        raise SaveFailed(f"{source} leads back to {real}, which it is in: it can't be part of a checkpoint")
+    target.mkdir()
+    for each in os.listdir(real):
+        _copy(source / each, target / each, (*above, real))
+
+
+def _not_readable(error: OSError) -> None:
+    raise error
 
 
 def slots(directory: Path) -> Iterable[Path]:
