@@ -1,5 +1,6 @@
 """What a checkpoint holds, by name, without reading more of it than is asked for."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,49 @@ def test_a_training_that_was_restored_lives_without_the_files(alone: Path) -> No
     assert train(stop_at=1) == []
     assert train() == []
     assert seen == [1 + 2, 1 + 2 + 3 + 4]
+
+
+def save_files(save: Callable[[Path], None]) -> None:
+    with whistlestop.run("demo") as run:
+        run.saves_files(save=save, load=print, name="own")
+        for _ in run.steps(1):
+            pass
+
+
+def test_links_in_what_a_framework_writes_become_what_they_lead_to(alone: Path) -> None:
+    (alone / "shards" / "deep").mkdir(parents=True)
+    (alone / "shards" / "deep" / "0.bin").write_bytes(b"shard")
+    (alone / "shards" / "first.bin").symlink_to("deep/0.bin")
+
+    def save(directory: Path) -> None:
+        (directory / "epoch-1.ckpt").write_bytes(b"weights")
+        (directory / "last.ckpt").symlink_to("epoch-1.ckpt")
+        (directory / "shards").symlink_to(alone / "shards")
+
+    save_files(save)
+    checkpoint = CheckpointStore(alone / "whistle-checkpoints" / "demo").list("run-001")[0]
+    own = checkpoint.path / "files" / "own"
+    assert {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()} == {
+        "epoch-1.ckpt": b"weights",
+        "last.ckpt": b"weights",
+        "shards/deep/0.bin": b"shard",
+        "shards/first.bin": b"shard",
+    }
+    assert not any(path.is_symlink() for path in own.rglob("*"))
+
+
+@pytest.mark.parametrize(("target", "words"), [("nowhere", "leads to no file"), ("../own", "leads back")])
+def test_a_link_that_can_not_be_followed_is_a_failed_save_in_words(
+    alone: Path, capfd: pytest.CaptureFixture[str], target: str, words: str
+) -> None:
+    def save(directory: Path) -> None:
+        (directory / "odd").symlink_to(target)
+
+    save_files(save)
+    told = capfd.readouterr().err
+    assert "step 1 could not be saved" in told
+    assert "files/own/odd" in told
+    assert words in told
 
 
 def test_only_a_directory_is_loaded(tmp_path: Path) -> None:
