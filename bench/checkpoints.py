@@ -60,7 +60,10 @@ def figures(layers: int) -> Result:
     result.raw["training, rounds without a save s"], result.raw["training, rounds with a save s"] = quick, slow
     result.add("training: a round without a save", statistics.median(quick), "s")
     result.add("training: spread of rounds without a save (max - min)", max(quick) - min(quick), "s")
-    result.add("training: a round with a save is longer by", statistics.median(slow) - statistics.median(quick), "s")
+    longer = statistics.median(slow) - statistics.median(quick)
+    result.add("training: beside an upload a round is longer by", longer, "s")
+    result.add("training: beside an upload, slower by", longer / statistics.median(quick) * 100, "%")
+    result.add("training: run.save() itself", statistics.median(trained["called"]) * 1000, "ms")
     result.add("restore: the parts into model and optimizer", restored, "s")
     result.add("floor: plain read of as many bytes", floor, "s")
     result.add("restore, times its floor", restored / floor, "x")
