@@ -118,8 +118,8 @@ def release(directory: Path) -> None:
 
 
 def tree(directory: Path, name: str, source: str) -> list[Piece]:
-    """The pieces of a directory of plain files, `source` in the slot, as `name` in the checkpoint. Links become what they
-    lead to: a checkpoint stands by itself. SaveFailed where that can't be."""
+    """The pieces of a directory of plain files, `source` in the slot, as `name` in the checkpoint. Links become what
+    they lead to: a checkpoint stands by itself. SaveFailed where that can't be."""
     root = directory / source
     found = []
     for parent, directories, names in os.walk(root, onerror=_not_readable):
