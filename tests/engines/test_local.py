@@ -13,7 +13,7 @@ from engine_contract import *  # noqa: F403
 from runner_kit import Kit, until
 
 from whistlestop.engines import processes
-from whistlestop.engines.attempt_files import BEGAN
+from whistlestop.engines.attempt_files import BEGAN, memory_of
 from whistlestop.engines.base import JobId, JobState
 from whistlestop.engines.containment import Tree
 from whistlestop.engines.local import LocalEngine
@@ -232,3 +232,15 @@ def test_a_recycled_pid_is_never_signalled() -> None:
 def test_a_tree_that_never_was_is_proven_gone_at_once() -> None:
     gone = Tree("a-never-was").end()
     assert (gone.ended, gone.held) == (0, ())
+
+
+def test_what_an_attempt_left_in_memory_goes_with_it(kit: Kit) -> None:
+    job = kit.launch("true")
+    kit.wait_done(job)
+    left = memory_of(job)
+    (left / "slot-0").mkdir(parents=True)
+    until(lambda: (kit.engine.forget(job), kit.state(job))[1] is JobState.UNKNOWN, "it to be forgotten")
+    assert not left.exists()
+    left.mkdir()
+    kit.engine.forget(job)
+    assert not left.exists(), "also where its directory is gone already"

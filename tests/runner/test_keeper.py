@@ -284,15 +284,12 @@ def test_one_that_can_not_be_removed_does_not_keep_the_others(desk: Desk) -> Non
     assert desk.told.kinds().count("notice") == 1
 
 
-def test_while_a_storage_fails_the_newest_that_is_staged_is_tried(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_a_storage_fails_the_newest_that_is_staged_is_tried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "FIRST_DELAY", 0.001)
     desk.store.failures = [StorageFailed("it is away") for _ in range(3)]
     keeper = desk.keeper()
-    keeper.announce(desk.lay(1))
-    keeper.announce(desk.lay(2, slot=1))
-    keeper.start()
+    for slot in [desk.lay(1), desk.lay(2, slot=1)]:
+        keeper.announce(slot)
     until(lambda: not keeper.busy, "both slots to be free")
     keeper.finish()
     assert desk.store.begun == [1, 2, 2, 2]

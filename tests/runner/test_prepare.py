@@ -1,5 +1,6 @@
 """Before the program starts: which checkpoint, and what is said where there is none to be had."""
 
+import hashlib
 import signal
 import sys
 from collections.abc import Iterator
@@ -60,11 +61,9 @@ class Bucket:
         for step in steps:
             storage.commit(lay(self.root / "slot-0", step, files={"state": b"%d" % step * 1000}))
 
-    def damage(self) -> None:
-        """One part of what was saved."""
-        objects = Objects(self.url, self.options)
-        (part,) = objects.all("train/parts")
-        objects.put(part.name, b"x" * part.size)
+    def damage(self, data: bytes) -> None:
+        """What was saved as this has changed."""
+        Objects(self.url, self.options).put(f"train/parts/{hashlib.sha256(data).hexdigest()}", b"x" * len(data))
 
     def fields(self) -> dict[str, Any]:
         return {"attempt_number": 2, "storage": self.url, "storage_options": self.options}
@@ -144,7 +143,7 @@ def test_what_is_fetched_beside_the_program_is_chosen_by_its_manifest_and_marked
 
 def test_damage_that_is_found_beside_the_program_keeps_the_mark(bucket: Bucket) -> None:
     bucket.save(5)
-    bucket.damage()
+    bucket.damage(b"5" * 1000)
     chosen = prepare(bucket.launch(storage_worked=True, fetch_beside=True), {}).choice.restored
     assert chosen is not None
     assert chosen.fetching is not None
@@ -236,10 +235,27 @@ def test_a_program_starts_while_its_checkpoint_is_fetched(bucket: Bucket, kit: K
 
 def test_a_program_whose_checkpoint_is_found_damaged_on_its_way_is_ended(bucket: Bucket, kit: Kit) -> None:
     bucket.save(5)
-    bucket.damage()
+    bucket.damage(b"5" * 1000)
     kit.python(WAITS, **bucket.fields(), storage_worked=True, fetch_beside=True)
     ended = kit.ended()
     assert (ended["reason"], ended["signal"]) == ("checkpoint_damaged", signal.SIGKILL)
     assert "has changed since it was saved" in ended["evidence"]
     (aside,) = [event.data["path"] for event in kit.peer.events() if event.kind == "checkpoint_set_aside"]
     assert aside == f"{bucket.url}/train/step-000000000005-1"
+
+
+def test_what_was_found_damaged_is_not_built_on(bucket: Bucket, kit: Kit) -> None:
+    bucket.save(5, 6)
+    bucket.damage(b"6" * 1000)
+    code = """
+        import os
+        from pathlib import Path
+        from whistlestop.testing.slots import lay
+        slot = Path(os.environ["WHISTLE_STAGE"], "slot-0")
+        lay(slot, 7, attempt=2, id=os.environ["WHISTLE_ATTEMPT"], files={"state": b"6" * 1000})
+    """
+    kit.python(code, **bucket.fields(), storage_worked=True)
+    assert kit.ended()["saved_step"] == 7
+    found, aside = bucket.storage().newest("train")
+    assert found is not None
+    assert (found.step, aside) == (7, [])

@@ -11,6 +11,12 @@ BEGAN = "began"  # the runner's pid, start time and cgroup: its first act
 PROGRAM = "program"  # the program's pid and start time, and the boot in which they mean something
 DONE = "done"  # its last act: the server has everything
 RUNNER_LOG = "runner.log"
+_MEMORY = Path("/dev/shm")
+
+
+def memory_of(attempt_id: str) -> Path:
+    """Where the program may put what it saves until its runner has brought it to safety."""
+    return _MEMORY / f"whistle-{attempt_id}"
 
 
 class Began(NamedTuple):

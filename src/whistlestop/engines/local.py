@@ -16,7 +16,17 @@ import msgspec
 
 from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.engines import processes
-from whistlestop.engines.attempt_files import BEGAN, DONE, LAUNCH, LOCK, RUNNER_LOG, read_began, read_program, write
+from whistlestop.engines.attempt_files import (
+    BEGAN,
+    DONE,
+    LAUNCH,
+    LOCK,
+    RUNNER_LOG,
+    memory_of,
+    read_began,
+    read_program,
+    write,
+)
 from whistlestop.engines.base import Can, JobId, JobState, JobStatus
 from whistlestop.engines.containment import FORCE, Tree
 from whistlestop.engines.processes import Handle
@@ -104,6 +114,8 @@ class LocalEngine:
             if began is not None and began.group:
                 Tree(job, group=Path(began.group)).remove()  # a runner that was killed at its very end left it
             shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            shutil.rmtree(memory_of(job), ignore_errors=True)
 
     def _directory(self, job: JobId) -> Path:
         if "/" in job or job.startswith("."):

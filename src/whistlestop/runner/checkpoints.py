@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import Checkpoint, SaveFailed
@@ -15,6 +15,7 @@ from whistlestop.blobs.retention import Policy, removable
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
 from whistlestop.domain.errors import WhistleError
+from whistlestop.engines.attempt_files import memory_of
 from whistlestop.runner.notes import note
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 Tell = Callable[..., None]
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0  # seconds between two tries
 PATIENCE = 900.0  # seconds for which a storage that fails is tried again, once the program has ended
+LOOK_PATIENCE = 10.0  # and for what was there before, if nothing is left to save
 TIDY_EVERY = 3600.0
+TELL_EVERY = 300.0
 _NICE = 10  # the loop comes first
 
 
@@ -50,13 +53,16 @@ class CheckpointKeeper:
         self._stages = (stage, shared or stage)  # the second one: where the ranks of several nodes meet
         self._attempt_number, self._attempt_id = attempt
         self._policy = policy
-        self.protected = set(protected)
-        self.aside: set[str] = set()  # addresses of those that were found damaged
+        self._protected = set(protected)
+        self._in_use: set[str] = set()
+        self._aside: set[str] = set()  # addresses of those that were found damaged
         self._tell, self._answers, self._durable, self._failed = tell, answers, durable, failed
         self._left = threading.Event()  # nothing more is told
         self._ending: float | None = None  # when the program had ended
         self._kept_on: set[str] = set()  # could not be removed, and that was said
         self._kept: dict[str, Checkpoint] = {}
+        self._looked = threading.Event()  # at what was there before
+        self._told_at: float | None = None  # of this outage
         self._tidied = 0.0
         self._waiting: set[Path] = set()
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
@@ -68,7 +74,23 @@ class CheckpointKeeper:
         return max((each.step for each in list(self._kept.values())), default=None)
 
     def start(self) -> None:
-        self._thread.start()
+        """Not needed for what hardly ever saves: the first save does so."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def protect(self, ids: Collection[str]) -> None:
+        """These, and no others, are left alone by retention."""
+        self._protected = set(ids)
+
+    def use(self, checkpoint_id: str) -> None:
+        """The program goes on from it: it stays, whatever anybody says."""
+        self._in_use.add(checkpoint_id)
+
+    def set_aside(self, addresses: Collection[str]) -> None:
+        """They were found damaged: they are not told of, and nothing is built on them."""
+        self._aside |= set(addresses)
+        for address in addresses:
+            self._storage.distrust(address)
 
     def announce(self, directory: str) -> None:
         """The program says that a save is staged here."""
@@ -76,6 +98,7 @@ class CheckpointKeeper:
         if path.parent in self._stages and path.name.startswith("slot-") and path not in self._waiting:
             self._waiting.add(path)
             self._queue.put(path)
+            self.start()
 
     def scan(self) -> None:
         """What is complete and was not announced: the program may have died right after it."""
@@ -93,6 +116,8 @@ class CheckpointKeeper:
         self._queue.put(None)
         over = None if patience is None else self._ending + patience
         while self._thread.is_alive() and not self._left.is_set() and (over is None or time.monotonic() < over):
+            if not self.busy and (self._looked.is_set() or time.monotonic() - self._ending > LOOK_PATIENCE):
+                break  # only tidying is left
             self._thread.join(0.05 if over is None else max(0.0, min(0.05, over - time.monotonic())))
         self._left.set()
 
@@ -102,16 +127,17 @@ class CheckpointKeeper:
 
     @property
     def busy(self) -> bool:
-        """Something is staged that is not safe yet."""
-        return any(not staged.is_free(slot) for place in self._stages for slot in staged.slots(place))
+        """Something is staged that is not safe yet, or not told of."""
+        slots = (slot for place in self._stages for slot in staged.slots(place))
+        return bool(self._waiting) or any(not staged.is_free(slot) for slot in slots)
 
     def _run(self) -> None:
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         except OSError:
             pass
-        self._guarded(self._report_all)
-        self._guarded(self._tidy)
+        self._look()
+        self._tidy()
         while (slot := self._queue.get()) is not None and not self._left.is_set():
             self._guarded(partial(self._save, slot))
             self._waiting.discard(slot)
@@ -123,13 +149,21 @@ class CheckpointKeeper:
             note(f"checkpoints: {error!r}")
             self._say("notice", f"Something went wrong with the checkpoints: {error}")
 
-    def _report_all(self) -> None:
-        """Of earlier attempts, or of this one's earlier runner: committed, and perhaps never reported."""
-        for checkpoint in reversed(self._storage.list(self._phase)):
-            if self._storage.where(checkpoint) in self.aside:
-                continue
-            self._kept[checkpoint.id] = checkpoint
-            self._say("checkpoint", f"Checkpoint of step {checkpoint.step} is there.", **self._describe(checkpoint))
+    def _look(self) -> None:
+        """At those of earlier attempts, or of this one's earlier runner: committed, and perhaps never reported."""
+        try:
+            found = self._storage.list(self._phase)
+        except Exception as error:  # a storage may answer anything
+            note(f"checkpoints: {error!r}")
+            self._say(
+                "notice", f"What is in the storage can't be looked at: {_text(error)}. The next save tries it again."
+            )
+            return
+        for checkpoint in reversed(found):
+            if self._storage.where(checkpoint) not in self._aside and checkpoint.id not in self._kept:
+                self._kept[checkpoint.id] = checkpoint
+                self._say("checkpoint", f"Checkpoint of step {checkpoint.step} is there.", **self._describe(checkpoint))
+        self._looked.set()
 
     def _save(self, slot: Path) -> None:
         found: Staged | None = None
@@ -144,9 +178,13 @@ class CheckpointKeeper:
             ):
                 raise SaveFailed(f"{slot} belongs to attempt {found.attempt_number} of {found.phase}")
             done = self._try(found)
+        except _Overtaken as error:
+            words = f"Step {error.step} is given up for step {error.by}: {error.text}"
+            self._give_up(slot, found, error.text, words, quiet=not self._is_time_to_tell())
+            return
         except Exception as error:  # also what nobody thought of: a slot must not stay taken for ever
             note(f"checkpoints: {error!r}")
-            self._give_up(slot, found.step if found else None, error)
+            self._give_up(slot, found, _text(error), f"A save was given up: {_text(error)}", error=error)
             return
         staged.release(slot)
         if done is not None:
@@ -163,17 +201,41 @@ class CheckpointKeeper:
                     raise
                 tries += 1
                 self._make_room(error)
-                if tries == 1:
+                if (newest := self._newest_staged()) > found.step:
+                    raise _Overtaken(_text(error), found.step, newest) from error
+                if tries == 1 and self._is_time_to_tell():
                     self._say(
                         "save_failed",
                         f"Step {found.step} is not safe yet: {_text(error)}. It is tried again; training goes on.",
-                        **_failure(found, error, tries),
+                        **_failure(found, _text(error)),
+                        tries=tries,
+                        final=False,
                     )
                 if self._ending is not None and time.monotonic() - self._ending > PATIENCE:
                     raise
             if self._left.wait(delay):
                 return None
             delay = min(LAST_DELAY, delay * 2)
+
+    def _is_time_to_tell(self) -> bool:
+        """An outage may last for days, and every save fails in it."""
+        now = time.monotonic()
+        if self._told_at is not None and now - self._told_at < TELL_EVERY:
+            return False
+        self._told_at = now
+        return True
+
+    def _newest_staged(self) -> int:
+        """While nothing can be saved the program can stage no more than its slots hold: then the newest counts."""
+        steps = [-1]
+        for slot in {slot for place in self._stages for slot in staged.slots(place)}:
+            try:
+                found = staged.read(slot)
+            except SaveFailed:
+                continue
+            if found is not None and (found.attempt_id, found.phase) == (self._attempt_id, self._phase):
+                steps.append(found.step)
+        return max(steps)
 
     def _make_room(self, error: Exception) -> None:
         """On a full disk what was removed is not kept for a day."""
@@ -187,43 +249,61 @@ class CheckpointKeeper:
         except (OSError, WhistleError) as problem:
             note(f"checkpoints: {problem!r}")
 
-    def _give_up(self, slot: Path, step: int | None, error: Exception) -> None:
+    def _give_up(
+        self,
+        slot: Path,
+        found: Staged | None,
+        text: str,
+        words: str,
+        *,
+        error: Exception | None = None,
+        quiet: bool = False,
+    ) -> None:
         staged.release(slot)
         self._failed()
-        if isinstance(error, Fenced):
-            self._say("notice", f"A save was not committed: {_text(error)}.")
+        if quiet:
             return
-        self._say(
-            "save_failed",
-            f"A save was given up: {_text(error)}. The ones before it are untouched.",
-            step=step,
-            why=_text(error),
-            final=True,
-        )
+        if isinstance(error, Fenced):
+            self._say("notice", f"A save was not committed: {text}.")
+            return
+        said = f"{words}. The ones before it are untouched."
+        self._say("save_failed", said, **_failure(found, text), final=True)
 
     def _took(self, found: Staged, done: Committed) -> None:
         if self._left.is_set():
             return
         checkpoint = done.checkpoint
+        self._told_at = None
         self._kept[checkpoint.id] = checkpoint
-        self._durable(checkpoint.step, max(0.0, time.time() - found.at))
+        seconds = max(0.0, time.time() - found.at)
+        self._durable(checkpoint.step, seconds)
         self._say(
             "checkpoint",
             f"Checkpoint of step {checkpoint.step} is safe and verified.",
             **self._describe(checkpoint),
             saves=self._answers(found.at),
             block_seconds=found.block_seconds,
-            upload_seconds=done.seconds,
+            upload_seconds=seconds,
             written=done.written,
         )
-        self._retain()
+        if not self._looked.is_set():
+            self._look()
+        self._retain(checkpoint)
         if time.monotonic() - self._tidied > TIDY_EVERY:
             self._tidy()
 
-    def _retain(self) -> None:
+    def _retain(self, newest: Checkpoint) -> None:
+        if not self._removable():
+            return
         now = time.time()
-        gone = removable(list(self._kept.values()), policy=self._policy, protected=self.protected)
-        gone = [checkpoint for checkpoint in gone if self._discard(checkpoint, now)]
+        # A person may have removed some meanwhile, or had some back: only what is there may count.
+        try:
+            there = {each.id: each for each in self._storage.list(self._phase)} | {newest.id: newest}
+        except (OSError, WhistleError) as error:  # there is a next time
+            note(f"retention: {error!r}")
+            return
+        self._kept = {id: each for id, each in there.items() if self._storage.where(each) not in self._aside}
+        gone = [checkpoint for checkpoint in self._removable() if self._discard(checkpoint, now)]
         if gone:
             steps = ", ".join(str(each.step) for each in gone)
             self._say(
@@ -232,6 +312,10 @@ class CheckpointKeeper:
                 ids=[each.id for each in gone],
                 until=now + DAY,
             )
+
+    def _removable(self) -> list[Checkpoint]:
+        protected = self._protected | self._in_use
+        return removable(list(self._kept.values()), policy=self._policy, protected=protected)
 
     def _discard(self, checkpoint: Checkpoint, now: float) -> bool:
         """True when it counts no more. One that resists must not keep the others."""
@@ -246,9 +330,13 @@ class CheckpointKeeper:
         return True
 
     def _tidy(self) -> None:
+        """Nobody waits for it: what can't be done now is done in an hour, or by the next attempt."""
         self._tidied = time.monotonic()
-        self._storage.purge(self._phase, time.time() - DAY)
-        self._storage.sweep(self._phase, self._attempt_number)
+        try:
+            self._storage.purge(self._phase, time.time() - DAY)
+            self._storage.sweep(self._phase, self._attempt_number)
+        except Exception as error:
+            note(f"tidying: {error!r}")
 
     def _describe(self, checkpoint: Checkpoint) -> dict[str, Any]:
         metrics = checkpoint.meta.get("metrics")
@@ -271,8 +359,21 @@ class CheckpointKeeper:
             self._tell(kind, text, **data)
 
 
-def _failure(found: Staged, error: Exception, tries: int) -> Mapping[str, Any]:
-    return {"step": found.step, "why": _text(error), "tries": tries, "final": False}
+class _Overtaken(Exception):
+    """The storage fails, and a newer one is staged."""
+
+    def __init__(self, text: str, step: int, by: int) -> None:
+        super().__init__(text)
+        self.text, self.step, self.by = text, step, by
+
+
+def _failure(found: Staged | None, text: str) -> Mapping[str, Any]:
+    """`why`: what it was saved for."""
+    return {
+        "step": found.step if found else None,
+        "why": str(found.meta.get("why", "")) if found else "",
+        "error": text,
+    }
 
 
 def shared_stage(launch: "Launch") -> Path:
@@ -282,14 +383,6 @@ def shared_stage(launch: "Launch") -> Path:
 
 def _text(error: Exception) -> str:
     return error.text if isinstance(error, WhistleError) else str(error) or repr(error)
-
-
-SHM: Final = Path("/dev/shm")
-
-
-def memory_of(attempt_id: str) -> Path:
-    """Where the program may put its slots, if there is room."""
-    return SHM / f"whistle-{attempt_id}"
 
 
 def clear(launch: "Launch") -> None:

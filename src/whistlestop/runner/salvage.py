@@ -17,6 +17,7 @@ from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
 from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
+from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, ended_sentence, leave, prove_gone
 from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
@@ -25,8 +26,8 @@ from whistlestop.runner.notes import note, noted
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.streams import Streams
-from whistlestop.runner.supervise import KILL_PATIENCE, PROOF_SECONDS, RETRY_SECONDS, ended_sentence, leave
-from whistlestop.wire.frames import Order, Progress, decode_event
+from whistlestop.runner.telling import FromThread
+from whistlestop.wire.frames import Progress, decode_event
 
 if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
@@ -38,24 +39,31 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
     numbering = Numbering.load(directory, {"logs": logs.end, "runner": runner.end})
     events = Events(runner)
     events.begin_writing()
-    gone = await _end_tree(tree, events)
+    gone = await prove_gone(lambda: asyncio.to_thread(tree.end, PROOF_SECONDS), events.tell)
+    tree.remove()
     control = _control(directory)
-    ended_at = _ended_at(runner)
-    if ended_at is None:
-        book = LogBook(logs, limit=launch.log_limit)
-        book.say(f"the runner died; {gone.ended} processes ended, proven gone")
-        ended_at = await asyncio.to_thread(_report, launch, control, events, gone)
-    runner.sync()
     streams = Streams(directory, logs=logs, runner=runner, numbering=numbering)
-    streams.hold_back(ended_at)
+    told = FromThread(asyncio.get_running_loop(), events.tell)
+    keeper = _keeper(launch, told)
     link = Link(
         launch,
         streams,
-        on_order=_nothing_to_do,
-        on_unwanted=lambda text: note(f"salvage: {text}"),
+        on_order=lambda order: keeper.abandon() if order.stop == Stop.KILL else None,
+        on_unwanted=lambda text: _leave_it(keeper, text),
         progress=lambda: _progress(control),
     )
-    running = asyncio.create_task(link.run())
+    ended_at = _ended_at(runner)
+    if ended_at is not None:
+        streams.hold_back(ended_at)
+    running = asyncio.create_task(link.run())  # a kill must be heard while the last save is brought to safety
+    if ended_at is None:
+        LogBook(logs, limit=launch.log_limit).say(f"the runner died; {gone.ended} processes ended, proven gone")
+        hearing = Hearing(directory, announce=keeper.announce)
+        await asyncio.to_thread(_save, launch, control, keeper, hearing)
+        told.over = True
+        streams.hold_back(runner.end)
+        _tell_end(control, events, gone, keeper, hearing)
+    runner.sync()
     await link.everything_safe()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -71,29 +79,8 @@ def _ended_at(runner: RecordFile) -> int | None:
         return None
 
 
-async def _end_tree(tree: Tree, events: Events) -> Gone:
-    total, said = 0, set[int]()
-    while True:
-        try:
-            gone = await asyncio.to_thread(tree.end, PROOF_SECONDS)
-        except Exception as error:
-            note(f"salvage: ending the tree: {error!r}")
-            await asyncio.sleep(RETRY_SECONDS)
-            continue
-        total += gone.ended
-        if not gone.held:
-            tree.remove()
-            return gone._replace(ended=total)
-        for held in gone.held:
-            if held.pid not in said:
-                said.add(held.pid)
-                events.tell("notice", f"Process {held.pid} can't be ended: {held.why}.", pid=held.pid)
-        await asyncio.sleep(RETRY_SECONDS)
-
-
-def _report(launch: "Launch", control: Control | None, events: Events, gone: Gone) -> int:
-    """Where the `ended` event was written."""
-    keeper = CheckpointKeeper(
+def _keeper(launch: "Launch", tell: FromThread) -> CheckpointKeeper:
+    return CheckpointKeeper(
         open_storage(launch.storage or launch.checkpoints, launch.storage_options),
         launch.phase,
         (launch.attempt_number, launch.attempt_id),
@@ -101,24 +88,34 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         shared=shared_stage(launch),
         policy=Policy(last=sys.maxsize),  # whoever comes next has a better view of what may go
         protected=(),
-        tell=events.tell,
+        tell=tell,
     )
-    hearing = Hearing(Path(launch.directory), announce=keeper.announce)
+
+
+def _save(launch: "Launch", control: Control | None, keeper: CheckpointKeeper, hearing: Hearing) -> None:
     with noted("salvage: the last words"):
-        keeper.start()
-        hearing.listen()
+        if launch.kind == "train":
+            keeper.start()
+        hearing.listen(last=True)
     with noted("salvage: checkpoints"):
         killed = control is not None and control[Word.STOP_LEVEL] >= Stop.KILL
         keeper.finish(KILL_PATIENCE if killed else None)
     with noted("salvage: the slots"):
         clear(launch)
+
+
+def _leave_it(keeper: CheckpointKeeper, text: str) -> None:
+    note(f"salvage: {text}")
+    keeper.abandon()
+
+
+def _tell_end(control: Control | None, events: Events, gone: Gone, keeper: CheckpointKeeper, hearing: Hearing) -> None:
     words = f"the runner died without a word; {gone.ended} processes were found and ended"
     known: dict[str, Any] = (
         progress.last_words(control)
         if control is not None
         else {"last_step": None, "total": 0, "epoch": 0, "loop": "none"}
     )
-    place = events.file.end
     events.tell(
         "ended",
         ended_sentence(EndReason.RUNNER_LOST, words),
@@ -131,7 +128,6 @@ def _report(launch: "Launch", control: Control | None, events: Events, gone: Gon
         gone_at=gone.at,
         saved_step=keeper.saved_step,
     )
-    return place
 
 
 def _control(directory: Path) -> Control | None:
@@ -145,7 +141,3 @@ def _progress(control: Control | None) -> Progress:
     if control is None:
         return Progress(at=0.0, stage=Stage.ENDING.value)
     return progress.read(control, task=False, started=True, stopping=False, ending=True)
-
-
-def _nothing_to_do(order: Order) -> None:
-    """Whatever is asked for: the program is gone already."""

@@ -1,7 +1,6 @@
 """The main flow of an attempt: prepare, start, carry out requests, end, prove, report, ship, leave."""
 
 import asyncio
-import math
 import os
 import signal
 import threading
@@ -17,11 +16,11 @@ from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.stops import Stop
-from whistlestop.engines.attempt_files import DONE, write
 from whistlestop.engines.containment import Gone, Reaper, Tree
 from whistlestop.runner import progress
 from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
 from whistlestop.runner.climb import Climber
+from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, ended_sentence, leave, prove_gone
 from whistlestop.runner.events import Events
 from whistlestop.runner.exit import Ending, classify, evidence
 from whistlestop.runner.fetching import CannotStart, Fetching
@@ -38,7 +37,8 @@ from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
 from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
-from whistlestop.sdk.costs import Costs, must_begin_by
+from whistlestop.runner.telling import FromThread
+from whistlestop.runner.time_limit import TimeLimit
 from whistlestop.wire.frames import Order, Progress
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 PREEMPT_GRACE = "WHISTLE_PREEMPT_GRACE"  # seconds between the notice and the end of the host
 TICK = 0.1
 DRAIN_SECONDS = 2.0
-PROOF_SECONDS = 10.0  # for one try; what hangs in the kernel is tried again for as long as it takes
-RETRY_SECONDS = 5.0
-KILL_PATIENCE = 0.2  # for a checkpoint that is being read back
 
 
 class Supervisor:
@@ -79,8 +76,8 @@ class Supervisor:
         self._killing: asyncio.Task[Gone] | None = None
         self._exited = asyncio.Event()
         self._cancelled = threading.Event()  # ends preparing
-        self._preempted = self._unwanted = self._over = self._out_of_memory = self._told_end = False
-        self._limit_at: float | None = None  # by the monotonic clock
+        self._preempted = self._unwanted = self._over = self._out_of_memory = False
+        self._limit = TimeLimit(control, None)
         self._cannot: CannotStart | None = None  # why the program was ended before it could go on
         self._fetch: asyncio.Task[None] | None = None
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
@@ -106,6 +103,7 @@ class Supervisor:
 
     def _set_up(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._from_thread = FromThread(self._loop, self._tell)
         logs = RecordFile.open(self._directory / "logs")
         self._book = LogBook(logs, limit=self._launch.log_limit)
         self._events.begin_writing()
@@ -132,7 +130,7 @@ class Supervisor:
             shared=shared_stage(self._launch),
             policy=Policy.from_launch(self._launch.checkpoint_keep, self._launch.checkpoint_policy),
             protected=self._launch.checkpoint_protected,
-            tell=self._tell_from_thread,
+            tell=self._from_thread,
             answers=self._climber.saves_handed_by,
             durable=self._on_durable,
             failed=self._on_save_failed,
@@ -173,14 +171,14 @@ class Supervisor:
         if (tried := choice.tried) is not None:
             text = tried.in_words()
             self._tell("storage_ready", text, milliseconds=tried.seconds * 1000, conditional=tried.conditional)
-        self._keeper.aside = {each.path for each in choice.aside if each.healthy}
+        self._keeper.set_aside({each.path for each in choice.aside if each.healthy})
         for each in choice.aside:
             self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
         if self._program.started_at is None:
             start_program(self._program, self._launch, ready)
         restored = choice.restored
         if restored is not None:
-            self._keeper.protected.add(restored.id)
+            self._keeper.use(restored.id)
         self._loop.add_reader(self._program.pidfd, self._on_exit)
         since = "" if restored is None else f" from the checkpoint at step {restored.step}"
         self._tell(
@@ -193,11 +191,11 @@ class Supervisor:
         # Only now: the words above come before the first of the program.
         self._capture.start(out=self._program.out, err=self._program.err)
         self._climber.started(self._program)
-        if self._launch.time_limit is not None:
-            self._limit_at = time.monotonic() + max(0.0, self._launch.time_limit)
+        self._limit = TimeLimit(self._control, self._launch.time_limit)
         if restored is not None and restored.fetching is not None:
             self._fetch = asyncio.create_task(self._fetch_beside(restored.fetching, restored.address))
-        self._keeper.start()
+        if self._launch.kind == "train":
+            self._keeper.start()
         self._sampler.start()
 
     async def _fetch_beside(self, fetching: Fetching, address: str) -> None:
@@ -227,7 +225,7 @@ class Supervisor:
 
     def _on_order(self, order: Order) -> None:
         if order.protected is not None:
-            self._keeper.protected |= set(order.protected)
+            self._keeper.protect(order.protected)
         self._steering.take(order.steering, self._tell)
         if order.stop == Stop.KILL and (self._exited.is_set() or self._over):
             self._keeper.abandon()  # its last save is not waited for any longer
@@ -243,19 +241,6 @@ class Supervisor:
 
     def _on_save_failed(self) -> None:
         self._control[Word.SAVES_FAILED] += 1
-
-    def _watch_limit(self) -> None:
-        """Early enough for the last save to be durable at the limit, by what the others have taken."""
-        if self._limit_at is None:
-            return
-        costs = Costs(self._control.seconds(Word.SAVE_SECONDS), self._control.seconds(Word.DURABLE_SECONDS))
-        begin = must_begin_by(self._limit_at, costs)
-        if time.monotonic() < (min(begin, self._limit_at) if math.isfinite(begin) else self._limit_at):
-            return  # the costs are the program's own words: they can't put the limit off
-        self._limit_at = None
-        self._climber.take(
-            Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=self._launch.limit_reason), own_limit=True
-        )
 
     def _on_preempted(self) -> None:
         """SIGTERM to the runner: the host goes. The loop saves; a program without the SDK gets the same signal."""
@@ -310,7 +295,9 @@ class Supervisor:
                 self._climber.go_on()
         self._hearing.listen()
         self._keeper.scan()  # a journal may be damaged, or its disk full
-        self._watch_limit()
+        if self._limit.is_due():
+            reason = self._launch.limit_reason
+            self._climber.take(Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=reason), own_limit=True)
         self._steering.retry(self._tell)
         for trouble in set(self._streams.troubles()) - self._troubles:
             self._troubles.add(trouble)
@@ -332,7 +319,7 @@ class Supervisor:
         if self._book.dropped_lines:
             self._tell("dropped", f"The log limit cut {self._book.dropped_lines} lines.",
                        lines=self._book.dropped_lines, bytes=self._book.dropped_bytes)  # fmt: skip
-        self._told_end = True
+        self._from_thread.over = True
         self._streams.hold_back(self._events.file.end)
         try:
             self._tell_end(status, cannot, gone)
@@ -344,46 +331,37 @@ class Supervisor:
                               stop_reasons=[], saved_step=self._keeper.saved_step)  # fmt: skip
 
     async def _prove_gone(self, *, started: bool) -> Gone:
-        said: set[int] = set()
-        killed, ended = self._killing is not None, 0
-        while True:
-            proving = self._killing or asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
-            try:
-                gone = await proving
-            except Exception as error:  # nothing is proven: look again
-                note(f"ending the tree: {error!r}")
-                self._killing = None
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            ended += gone.ended
-            self._reaper.reap()
-            if not gone.held:
-                break
-            self._killing = None  # its result is used up: look again
-            for held in gone.held:
-                if held.pid not in said:
-                    said.add(held.pid)
-                    self._tell("notice", f"Process {held.pid} can't be ended: {held.why}. "
-                               "Its slots stay taken until it lets go.", pid=held.pid)  # fmt: skip
-            await asyncio.sleep(RETRY_SECONDS)
+        killed = self._killing is not None
+        gone = await prove_gone(self._prove, self._tell)
         if killed:
-            self._book.say(f"killed: {max(self._killed, ended)} processes ended, proven gone")
-        elif ended and started:
-            self._tell("leftovers", f"{ended} processes outlived the program and were ended.", count=ended)
+            self._book.say(f"killed: {max(self._killed, gone.ended)} processes ended, proven gone")
+        elif gone.ended and started:
+            self._tell("leftovers", f"{gone.ended} processes outlived the program and were ended.", count=gone.ended)
         self._out_of_memory = self._memory.saw_kill()
         self._tree.remove()
         return gone
 
+    async def _prove(self) -> Gone:
+        try:
+            return await (self._killing or asyncio.to_thread(self._tree.end, PROOF_SECONDS))
+        finally:
+            self._killing = None  # its result is used up
+            self._reaper.reap()
+
     def _settle(self, ran: bool) -> None:
-        """Output drained, checkpoints judged, samples stopped. In a thread: each may take a while."""
+        """Output drained, checkpoints judged, samples stopped. In a thread: each may take a while, and none that fails
+        may keep the others from theirs."""
         if not ran:
             return
-        self._sampler.stop()
-        if not self._capture.stop(DRAIN_SECONDS):
-            self._book.say("somebody outside of the run still holds its output open; the rest was not waited for")
-        self._book.close()
-        killed = self._climber.stop is Stop.KILL or self._unwanted
-        self._keeper.finish(KILL_PATIENCE if killed else None)
+        with noted("the samples"):
+            self._sampler.stop()
+        with noted("the output"):
+            if not self._capture.stop(DRAIN_SECONDS):
+                self._book.say("somebody outside of the run still holds its output open; the rest was not waited for")
+            self._book.close()
+        with noted("the checkpoints"):
+            killed = self._climber.stop is Stop.KILL or self._unwanted
+            self._keeper.finish(KILL_PATIENCE if killed else None)
         clear(self._launch)
 
     def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
@@ -447,20 +425,6 @@ class Supervisor:
             self._book.say(text)
         self._link.kick()
 
-    def _tell_from_thread(self, kind: str, text: str, **data: Any) -> None:
-        """Blocks until it is told: `ended` must not overtake it."""
-        done = threading.Event()
-
-        def tell() -> None:
-            try:
-                if not self._told_end:  # nothing may come behind it
-                    self._tell(kind, text, **data)
-            finally:
-                done.set()
-
-        self._loop.call_soon_threadsafe(tell)
-        done.wait()
-
 
 _SAID_ALOUD = {"program_started", "order_seen", "rung", "leftovers", "notice", "ended", "checkpoint_set_aside"}
 _MOMENTS = {"attached": "The program has attached.", "training": "The program has reached its loop."}
@@ -471,22 +435,3 @@ def start_program(program: Program, launch: "Launch", ready: Prepared) -> None:
         program.start(launch.command, env=ready.env, cwd=ready.cwd)
     except NotStarted as problem:
         raise CannotStart(EndReason.COMMAND_NOT_FOUND, str(problem)) from problem
-
-
-def ended_sentence(reason: EndReason, words: str) -> str:
-    from whistlestop.domain.reasons import OUTCOMES
-
-    return f"{OUTCOMES[reason].says} ({words})"
-
-
-async def leave(directory: Path) -> None:
-    """The last file: whoever finds it knows that everything is at the server. Tried until the disk takes it."""
-    while True:
-        try:
-            write(directory / DONE, str(time.time()).encode())
-            return
-        except FileNotFoundError:
-            return  # the directory itself was removed: nobody is going to look
-        except OSError as error:
-            note(f"runner: {error}")
-            await asyncio.sleep(1.0)
