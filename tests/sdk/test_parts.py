@@ -1,3 +1,4 @@
+import pickle
 import random
 
 import numpy
@@ -5,7 +6,7 @@ import pytest
 import torch
 
 from whistlestop.domain.errors import BadRequest
-from whistlestop.sdk.parts import Part, pack, part_of, unpack
+from whistlestop.sdk.parts import Part, part_of
 
 
 class Model:
@@ -22,12 +23,12 @@ class Model:
 def test_state_dicts_mappings_and_lists_come_back_in_place() -> None:
     model, mapping, items = Model(), {"a": [1]}, [1, 2]
     parts = {name: part_of(name, thing) for name, thing in {"m": model, "d": mapping, "l": items}.items()}
-    stored = {name: pack(part.save()) for name, part in parts.items()}
+    stored = {name: pickle.dumps(part.save()) for name, part in parts.items()}
     model.weight = 5.0
     mapping["b"] = [2]
     items.clear()
     for name, part in parts.items():
-        part.load(unpack(stored[name]))
+        part.load(pickle.loads(stored[name]))
     assert (model.weight, mapping, items) == (1.0, {"a": [1]}, [1, 2])
 
 
@@ -35,9 +36,9 @@ def test_state_dicts_mappings_and_lists_come_back_in_place() -> None:
 def test_random_generators_go_on_with_the_same_numbers(make: object) -> None:
     generator = make()  # type: ignore[operator]
     part = part_of("rng", generator)
-    stored = pack(part.save())
+    stored = pickle.dumps(part.save())
     expected = [generator.random() for _ in range(5)]
-    part.load(unpack(stored))
+    part.load(pickle.loads(stored))
     assert [generator.random() for _ in range(5)] == expected
 
 

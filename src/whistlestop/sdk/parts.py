@@ -101,18 +101,6 @@ def _optimizer_size(torch: Any, thing: Any) -> int | None:
     return int(sum(each.nbytes for each in tensors))
 
 
-def pack(state: Any) -> bytes:
-    import pickle
-
-    return pickle.dumps(state, protocol=5)
-
-
-def unpack(data: bytes) -> Any:
-    import pickle
-
-    return pickle.loads(data)
-
-
 Ways = tuple[Callable[..., Any], Callable[[Any], None], bool]
 
 

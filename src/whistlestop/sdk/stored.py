@@ -39,9 +39,9 @@ def read_part(directory: Path, name: str, *, own: bool = False) -> Any:
     that keeps it, as in `Flat.load`."""
     plain = directory / PARTS / f"{name}{PICKLE}"
     if plain.exists() or not (directory / PARTS / name).is_dir():
-        from whistlestop.sdk.parts import unpack
+        import pickle
 
-        return unpack(plain.read_bytes())
+        return pickle.loads(plain.read_bytes())
     from whistlestop.sdk.mapped import Flat
 
     return Flat(directory / PARTS / name).load(own=own)
