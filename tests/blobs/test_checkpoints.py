@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import io
 import os
@@ -6,22 +7,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moments import Cut, Place, cut, every_moment
 
 from whistlestop.blobs.checkpoints import BadName, Checkpoint, CheckpointStore, Damaged, FileEntry, SaveFailed
 from whistlestop.blobs.manifest import MANIFEST
-from whistlestop.blobs.storage import Removed, StorageFailed
+from whistlestop.blobs.open import locate
+from whistlestop.blobs.storage import Fenced, Removed, StorageFailed
 from whistlestop.testing.missing import missing
 from whistlestop.testing.slots import lay
 
-WRITES = ("open", "write", "fsync", "close", "rename", "unlink", "mkdir")
-
-
-class Cut(BaseException):
-    """The process ends here: no handler of ours may run, so it is no Exception."""
+WRITES = ("open", "write", "fsync", "close", "rename", "unlink", "mkdir", "link")
 
 
 def save(store: CheckpointStore, step: int, *, attempt: int = 1, size: int = 1000) -> Checkpoint:
@@ -231,13 +231,13 @@ def cut_after(
 
 @WAYS
 def test_a_save_cut_after_any_single_write_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
+    quick: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
 ) -> None:
-    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, ready)
+    total = count_writes(CheckpointStore(quick / "counted"), monkeypatch, ready)
     assert total > 15
     committed = 0
     for limit in range(total):
-        store = CheckpointStore(tmp_path / f"cut-{limit}")
+        store = CheckpointStore(quick / f"cut-{limit}")
         before = ready(store, 1)()
         act = ready(store, 2)
         cut_after(monkeypatch, limit)
@@ -260,12 +260,12 @@ def test_a_save_cut_after_any_single_write_leaves_the_one_before(
 
 @WAYS
 def test_a_save_that_meets_an_error_at_any_write_says_so_and_is_never_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
+    quick: Path, monkeypatch: pytest.MonkeyPatch, ready: Ready
 ) -> None:
-    total = count_writes(CheckpointStore(tmp_path / "counted"), monkeypatch, ready)
+    total = count_writes(CheckpointStore(quick / "counted"), monkeypatch, ready)
     harmless = 0
     for limit in range(total):
-        store = CheckpointStore(tmp_path / f"full-{limit}")
+        store = CheckpointStore(quick / f"full-{limit}")
         before = ready(store, 1)()
         act = ready(store, 2)
         real = {name: getattr(os, name) for name in WRITES}
@@ -298,7 +298,7 @@ def test_a_save_that_meets_an_error_at_any_write_says_so_and_is_never_listed(
             newest, aside = store.newest("main")
             assert newest is not None
             assert (newest.step, aside) == (2, [])
-    assert harmless <= 4  # and a file system without O_DIRECT may refuse it
+    assert harmless <= 5  # a file system may refuse O_DIRECT, and links
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
@@ -427,8 +427,65 @@ def test_a_file_system_without_hard_links_is_good_enough(
         raise OSError(number, "no hard links here")
 
     monkeypatch.setattr(os, "link", no_links)
-    saved = save(store, 1)
-    assert store.newest("main") == (saved, [])
+    store.open_attempt("main", 1, "a-1")
+    store.open_attempt("main", 1, "a-1")
+    with pytest.raises(Fenced):
+        store.open_attempt("main", 1, "a-other")
+    saved = committed_from_a_slot(store, 1)()
+    assert committed_from_a_slot(store, 2)().step == 2
+    store.open_attempt("main", 2, "a-2")
+    assert store.list("main")[1] == saved
+    with pytest.raises(Fenced):
+        store.check_fence("main", 1)
+
+
+def test_without_hard_links_a_begin_that_was_cut_keeps_nobody_out(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+
+    def make(here: Place) -> Callable[[], None]:
+        here.storage.open_attempt("main", 1, "a-1")
+        here.save(1)
+        return cut
+
+    numbers = count()
+    for here, moment in every_moment(lambda: Place("local", quick / str(next(numbers))), "writes", make):
+        with moment, contextlib.suppress(Cut):
+            here.storage.open_attempt("main", 2, "a-2")
+        assert [each.step for each in here.storage.list("main")] == [1]
+        here.storage.open_attempt("main", 3, "a-3")
+        assert [each.step for each in here.storage.list("main")] == [1]
+
+
+def test_what_is_linked_to_can_not_be_written_to_by_mistake(store: CheckpointStore) -> None:
+    first, second = committed_from_a_slot(store, 1)(), committed_from_a_slot(store, 2)()
+    assert (first.path / "a/large").samefile(second.path / "a/large")
+    assert (second.path / "a/large").stat().st_mode & 0o777 == 0o400
+    store.discard(first, 1.0)
+    assert store.purge("main", 2.0) == 1
+    store.verify(second)
+
+
+def test_one_that_resists_does_not_keep_the_others_from_being_purged(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2, 3):
+        store.discard(save(store, step), 1.0)
+    real = os.rmdir
+
+    def busy(path: Any, *arguments: Any, **options: Any) -> None:
+        if "step-000000000002-1" in str(path):
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    with pytest.raises(OSError, match="busy"):
+        store.purge("main", 2.0)
+    monkeypatch.undo()
+    assert [path.name for path in (store.root / "main").iterdir()] == [".trash-1-step-000000000002-1"]
+    assert store.purge("main", 2.0) == 1
 
 
 def test_texts_that_no_database_takes_are_made_plain_and_odd_file_names_are_still_found(
@@ -495,6 +552,23 @@ def test_sweeping_takes_what_an_ended_process_of_this_attempt_left(store: Checkp
     assert list((store.root / "main").iterdir()) == [elsewhere]
 
 
+def test_sweeping_takes_what_crashes_have_left_beside_the_checkpoints(store: CheckpointStore) -> None:
+    phase = store.root / "main"
+    for number in (1, 2):
+        store.open_attempt("main", number, f"a-{number}")
+    names = [".probe-1-abc", ".fence-000000001.json.1.abc", ".claim-000000001.json.1.abc"]
+    for name in (*names, ".probe-2-fresh"):
+        (phase / name).write_bytes(b"")
+    for name in names:
+        os.utime(phase / name, (1.0, 1.0))
+    for name in (".stage-a-1", ".stage-a-2", ".stage-000000001"):
+        (phase / name / "slot-0").mkdir(parents=True)
+    (phase / "privacy.ledger").write_bytes(b"")
+    store.sweep("main", 2)
+    left = {".probe-2-fresh", ".stage-a-2", ".stage-000000001", "privacy.ledger", "fence-000000002.json"}
+    assert {path.name for path in phase.iterdir()} == left
+
+
 HOSTILE = ["", ".", "..", "../x", "/etc/passwd", "a/../b", "a//b", "./a", "a/", "a\0b", "..\\x", MANIFEST]
 
 
@@ -514,6 +588,12 @@ def test_a_phase_name_that_leads_elsewhere_is_refused(store: CheckpointStore, ph
         store.begin(phase, 1, 1, "a-1")
     with pytest.raises(BadName):
         store.list(phase)
+
+
+@pytest.mark.parametrize("address", ["", "/", "x", "x/y", "s3://x", "/x/../y", "/x//y", "/x/main/step-000000000001-1"])
+def test_an_address_of_no_checkpoint_is_said_to_be_none(address: str) -> None:
+    with pytest.raises(Damaged, match="checkpoint"):
+        locate(address)
 
 
 def test_only_checkpoints_of_this_store_are_removed(store: CheckpointStore, tmp_path: Path) -> None:

@@ -67,8 +67,12 @@ def directory_name(step: int, attempt_number: int, revision: int = 0) -> str:
     return f"{name}.r{revision}" if revision else name
 
 
+def is_phase(name: str) -> bool:
+    return _PHASE.fullmatch(name) is not None
+
+
 def check_phase(phase: str) -> str:
-    if not _PHASE.fullmatch(phase):
+    if not is_phase(phase):
         raise BadName(f"{phase!r} can't be the name of a phase's checkpoint directory")
     return phase
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from whistlestop.blobs.checkpoints import CheckpointStore
-from whistlestop.blobs.manifest import Checkpoint, Damaged
+from whistlestop.blobs.manifest import Checkpoint, Damaged, is_phase
 from whistlestop.blobs.storage import Storage
 
 
@@ -31,7 +31,7 @@ def open_storage(where: str, options: Mapping[str, str] | None = None) -> Storag
 def locate(address: str, options: Mapping[str, str] | None = None) -> Found:
     """One checkpoint, by what Storage.where says of it, trashed ones excepted. Damaged if it is not there."""
     root, phase, name = ("", "", *address.rstrip("/").rsplit("/", 2))[-3:]
-    if not root or not phase:
+    if not root or not is_phase(phase):
         raise Damaged(f"{address!r} is not the address of a checkpoint")
     storage = open_storage(root, options)
     for checkpoint in storage.list(phase):
