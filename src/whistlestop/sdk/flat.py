@@ -192,9 +192,10 @@ class _Taken(pickle.Pickler):
     def is_small(self) -> bool:
         """As a plain pickle, with whole storages. One with tensors of a device could be loaded only where there is one
         of these."""
-        raw = (each.nbytes if isinstance(each, memoryview) else each.nbytes() for each in self._raw)
-        on_cpu = all(each.device.type == "cpu" for each in self._found)
-        return on_cpu and len(self.skeleton) + sum(raw) < SMALL
+        if len(self.skeleton) + sum(each.size for each in self.storages) >= SMALL:
+            return False
+        raw = sum(each.nbytes if isinstance(each, memoryview) else each.nbytes() for each in self._raw)
+        return len(self.skeleton) + raw < SMALL and all(each.device.type == "cpu" for each in self._found)
 
     def reducer_override(self, thing: Any) -> Any:
         kind = type(thing)
