@@ -40,6 +40,8 @@ class Moody(CheckpointStore):
         self.hold = threading.Event()
         self.hold.set()
         self.stuck: set[int] = set()
+        self.removing = threading.Event()  # cleared: a removal takes its time
+        self.removing.set()
         self.unlisted: list[Exception] = []  # raised by the next looks at what is there
 
     def list(self, phase: str) -> list[Checkpoint]:
@@ -56,6 +58,7 @@ class Moody(CheckpointStore):
         return super().commit(found, cancelled=cancelled)
 
     def discard(self, checkpoint: Checkpoint, now: float) -> None:
+        self.removing.wait(20)
         if checkpoint.step in self.stuck:
             raise PermissionError(13, "Permission denied", str(checkpoint.path / "read-only"))
         super().discard(checkpoint, now)
@@ -71,6 +74,7 @@ class Desk:
 
     def keeper(self, attempt: int = 1, **more: Any) -> CheckpointKeeper:
         more.setdefault("policy", Policy(last=9))
+        more.setdefault("durable", lambda step, seconds: self.durable.append(step))
         return CheckpointKeeper(
             self.store,
             "train",
@@ -78,7 +82,6 @@ class Desk:
             self.stage,
             protected=(),
             tell=self.told,
-            durable=lambda step, seconds: self.durable.append(step),
             failed=self._fail,
             **more,
         )
@@ -372,3 +375,41 @@ def test_a_keeper_that_was_not_started_starts_with_the_first_save(desk: Desk) ->
     idle = desk.keeper()
     idle.finish()
     assert desk.told.steps() == [1], "nobody has looked"
+
+
+def test_a_slot_that_is_used_again_while_older_ones_are_removed_is_not_overlooked(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=1))
+    keeper.start()
+    desk.save(keeper, 1)
+    desk.store.removing.clear()
+    desk.save(keeper, 2)  # the slot is free, and retention is at work
+    keeper.announce(desk.lay(3))
+    ending = threading.Thread(target=keeper.finish)
+    ending.start()
+    until(lambda: keeper._ending is not None, "the end")
+    desk.store.removing.set()
+    ending.join(20)
+    assert not ending.is_alive()
+    assert desk.told.steps() == [1, 2, 3]
+
+
+def test_whoever_finds_a_slot_free_finds_the_word_about_it(desk: Desk) -> None:
+    found: list[bool] = []
+    keeper = desk.keeper(durable=lambda step, seconds: found.append(staged.is_free(desk.stage / "slot-0")))
+    keeper.start()
+    desk.save(keeper, 1)
+    keeper.finish()
+    assert found == [False]
+
+
+def test_an_attempt_that_is_over_removes_nothing(desk: Desk) -> None:
+    def durable(step: int, seconds: float) -> None:
+        if step == 2:  # right behind its commit
+            desk.store.open_attempt("train", 2, "a-2")
+
+    keeper = desk.keeper(policy=Policy(last=1), durable=durable)
+    keeper.start()
+    desk.save(keeper, 1, 2)
+    keeper.finish()
+    assert [each.step for each in desk.store.list("train")] == [2, 1]
+    assert desk.told.kinds() == ["checkpoint", "checkpoint"]

@@ -65,6 +65,7 @@ class CheckpointKeeper:
         self._told_at: float | None = None  # of this outage
         self._tidied = 0.0
         self._waiting: set[Path] = set()
+        self._saving = False
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -129,7 +130,7 @@ class CheckpointKeeper:
     def busy(self) -> bool:
         """Something is staged that is not safe yet, or not told of."""
         slots = (slot for place in self._stages for slot in staged.slots(place))
-        return bool(self._waiting) or any(not staged.is_free(slot) for slot in slots)
+        return self._saving or bool(self._waiting) or any(not staged.is_free(slot) for slot in slots)
 
     def _run(self) -> None:
         try:
@@ -139,8 +140,11 @@ class CheckpointKeeper:
         self._look()
         self._tidy()
         while (slot := self._queue.get()) is not None and not self._left.is_set():
-            self._guarded(partial(self._save, slot))
+            # Not behind the save: the slot is free before everything is done, and may be full again by then.
+            self._saving = True
             self._waiting.discard(slot)
+            self._guarded(partial(self._save, slot))
+            self._saving = False
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -186,16 +190,17 @@ class CheckpointKeeper:
             note(f"checkpoints: {error!r}")
             self._give_up(slot, found, _text(error), f"A save was given up: {_text(error)}", error=error)
             return
-        staged.release(slot)
-        if done is not None:
-            self._took(found, done)
+        if done is not None and not self._left.is_set():
+            self._took(slot, found, done)
+        else:
+            staged.release(slot)
 
     def _try(self, found: Staged) -> Committed | None:
         """Until it is committed; None if nobody waits for it any more. Raises what can't be helped by trying again."""
         delay, tries = FIRST_DELAY, 0
         while True:
             try:
-                return self._storage.commit(found)
+                return self._storage.commit(found, cancelled=self._left.is_set)
             except (StorageFailed, SaveFailed, OSError) as error:
                 if type(error) is SaveFailed and not isinstance(error.__cause__, OSError):
                     raise
@@ -259,8 +264,8 @@ class CheckpointKeeper:
         error: Exception | None = None,
         quiet: bool = False,
     ) -> None:
-        staged.release(slot)
         self._failed()
+        staged.release(slot)  # last: who finds it free looks for the word about it
         if quiet:
             return
         if isinstance(error, Fenced):
@@ -269,14 +274,13 @@ class CheckpointKeeper:
         said = f"{words}. The ones before it are untouched."
         self._say("save_failed", said, **_failure(found, text), final=True)
 
-    def _took(self, found: Staged, done: Committed) -> None:
-        if self._left.is_set():
-            return
+    def _took(self, slot: Path, found: Staged, done: Committed) -> None:
         checkpoint = done.checkpoint
         self._told_at = None
         self._kept[checkpoint.id] = checkpoint
         seconds = max(0.0, time.time() - found.at)
         self._durable(checkpoint.step, seconds)
+        staged.release(slot)
         self._say(
             "checkpoint",
             f"Checkpoint of step {checkpoint.step} is safe and verified.",
@@ -298,6 +302,7 @@ class CheckpointKeeper:
         now = time.time()
         # A person may have removed some meanwhile, or had some back: only what is there may count.
         try:
+            self._storage.check_fence(self._phase, self._attempt_number)
             there = {each.id: each for each in self._storage.list(self._phase)} | {newest.id: newest}
         except (OSError, WhistleError) as error:  # there is a next time
             note(f"retention: {error!r}")
@@ -332,11 +337,17 @@ class CheckpointKeeper:
     def _tidy(self) -> None:
         """Nobody waits for it: what can't be done now is done in an hour, or by the next attempt."""
         self._tidied = time.monotonic()
-        try:
-            self._storage.purge(self._phase, time.time() - DAY)
-            self._storage.sweep(self._phase, self._attempt_number)
-        except Exception as error:
-            note(f"tidying: {error!r}")
+        for act in (
+            lambda: self._storage.check_fence(self._phase, self._attempt_number),
+            lambda: self._storage.purge(self._phase, time.time() - DAY),
+            lambda: self._storage.sweep(self._phase, self._attempt_number),
+        ):
+            try:
+                act()
+            except Fenced:
+                return
+            except Exception as error:
+                note(f"tidying: {error!r}")
 
     def _describe(self, checkpoint: Checkpoint) -> dict[str, Any]:
         metrics = checkpoint.meta.get("metrics")
