@@ -42,10 +42,12 @@ class Moody(CheckpointStore):
         self.stuck: set[int] = set()
         self.removing = threading.Event()  # cleared: a removal takes its time
         self.removing.set()
+        self.looking = threading.Event()  # cleared: so does a look at what is there
+        self.looking.set()
         self.unlisted: list[Exception] = []  # raised by the next looks at what is there
 
     def list(self, phase: str) -> list[Checkpoint]:
-        self.hold.wait(20)
+        self.looking.wait(20)
         if self.unlisted:
             raise self.unlisted.pop(0)
         return super().list(phase)
@@ -359,11 +361,11 @@ def test_an_end_with_nothing_to_save_does_not_wait_for_a_storage_that_hangs(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "LOOK_PATIENCE", 0.01)
-    desk.store.hold.clear()
+    desk.store.looking.clear()
     keeper = desk.keeper()
     keeper.start()
     keeper.finish()
-    desk.store.hold.set()
+    desk.store.looking.set()
     assert desk.told == []
 
 
