@@ -309,7 +309,7 @@ def _credentials(url: str) -> str:
         case "gs":
             return "GOOGLE_APPLICATION_CREDENTIALS"
         case "s3" | "s3a":
-            return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,"
+            return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         case _:
             return "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
 

@@ -128,13 +128,12 @@ class RemoteStorage(Storage):
             if match and counts(name, int(match[2])) and f"{phase}/{name}" not in self._looked_at:
                 try:
                     data = self._objects.read(f"{phase}/{name}/{MANIFEST}")
+                    self._looked_at.add(f"{phase}/{name}")
                     if name in self._distrusted:
                         self._doubted |= _hashes(data)
-                    found = decode(data, Path(phase) / name)
+                    trusted |= {entry.sha256 for entry in decode(data, Path(phase) / name).files.values()}
                 except (Damaged, FileNotFoundError):
                     continue
-                trusted |= {entry.sha256 for entry in found.files.values()}
-                self._looked_at.add(f"{phase}/{name}")
         return trusted - self._doubted
 
     def distrust(self, address: str) -> None:
