@@ -10,13 +10,13 @@ const FOUND = 500;  // events in one answer to a filter
 const TYPING = 250;  // milliseconds without a letter before a search begins
 // All that the server writes by itself, so that one can ask for what is not on the page.
 const KINDS = [
-  "attached", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_pinned", "checkpoint_removed", "checkpoint_restored",
-  "checkpoint_set_aside", "checkpoint_unpinned", "checkpoint_verified", "checkpoints_removed", "dropped", "ended", "epoch",
+  "attached", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_fetched", "checkpoint_pinned", "checkpoint_removed",
+  "checkpoint_restored", "checkpoint_set_aside", "checkpoint_unpinned", "checkpoint_verified", "checkpoints_removed", "dropped", "ended", "epoch",
   "evaluation", "extend_requested", "kill_requested", "leftovers", "note", "notice", "order_seen", "params", "pause_requested",
   "phase_completed", "phase_failed", "phase_killed", "phase_pending", "phase_running", "phase_skipped", "placed", "preparing",
   "program", "program_started", "resume_requested", "run_completed", "run_failed", "run_killed", "run_queued", "run_running",
   "run_starting", "run_waiting", "rung", "save_failed", "save_requested", "set_requested", "steered", "steering_missed", "steering_refused",
-  "stop_requested", "submitted", "summary", "training",
+  "stop_requested", "storage_ready", "submitted", "summary", "training",
 ];
 const SAVES = ["checkpoint", "checkpoints_removed"];  // of a run that saves often, most of all
 const SCOPES = [["", "both scopes"], ["run", "run"], ["instance", "instance"]];
