@@ -1,6 +1,7 @@
-"""What was deleted goes for good: directories, addresses in an object storage, and checkpoints whose day is over.
+"""What was deleted goes for good: directories, addresses in an object storage, and checkpoints whose day is over. What
+was pinned and removed all the same comes back.
 
-All of it is in a table first. What can't be removed now, because its storage does not answer, is tried again."""
+All of it is in a table first. What can't be done now, because its storage does not answer, is tried again."""
 
 import logging
 import shutil
@@ -15,11 +16,11 @@ import sqlalchemy as sa
 
 from whistlestop.blobs.open import is_remote, open_storage
 from whistlestop.blobs.storage import DAY
-from whistlestop.domain.errors import NotFound
+from whistlestop.domain.errors import NoCheckpoint, NotFound
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED
-from whistlestop.server.services import storages
-from whistlestop.server.services.context import Context
-from whistlestop.server.store import admin, checkpoints, phases, runs
+from whistlestop.server.services import keeping, storages
+from whistlestop.server.services.context import Actor, Context
+from whistlestop.server.store import admin, checkpoints, events, phases, runs
 
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
@@ -34,17 +35,20 @@ class Sweeper:
     def sweep(self) -> None:
         with self._context.database.read() as connection:
             found = admin.discarded(connection)
+            pinned = checkpoints.pinned_in_trash(connection)
             over = checkpoints.over(connection, self._context.clock())
+        for row in pinned:
+            self._guarded(f"having the pinned {row.path} back", partial(self._have_back, row))
         for row in found:
             if is_remote(row.path):
-                self._guarded(row.path, partial(self._remote, row))
+                self._guarded(f"removing {row.path}", partial(self._remote, row))
             else:
                 self._directory(Path(row.path))
         by_phase: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in over:
             by_phase[row.run_id, row.phase].append(row)
         for (run_id, phase), rows in by_phase.items():
-            self._guarded(f"{run_id}/{phase}", partial(self._purge, run_id, phase, rows))
+            self._guarded(f"removing checkpoints of {run_id}/{phase}", partial(self._purge, run_id, phase, rows))
 
     def _directory(self, target: Path) -> None:
         if target.is_dir():
@@ -56,6 +60,14 @@ class Sweeper:
                 target.unlink(missing_ok=True)
             if bundle or not target.exists():
                 admin.swept(connection, str(target))
+
+    def _have_back(self, row: Row) -> None:
+        try:
+            keeping.restore(self._context, row.run_id, row.id, Actor(events.SYSTEM, "admin"))
+        except NoCheckpoint as error:
+            log.warning("a pinned checkpoint is lost: %s", error)
+            with self._context.database.write() as connection:
+                checkpoints.update(connection, row.id, pinned=False)
 
     def _remote(self, row: Row) -> None:
         open_storage(row.path, row.options or {}).remove_all()
@@ -87,4 +99,4 @@ class Sweeper:
             self._later.pop(what, None)  # the run was deleted meanwhile, with all that it had
         except Exception as error:  # one storage's trouble is not the others'
             self._later[what] = time.monotonic() + AGAIN
-            log.warning("%s can't be removed yet: %s", what, error)
+            log.warning("%s does not work yet: %s", what, error)

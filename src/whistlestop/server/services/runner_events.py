@@ -203,7 +203,11 @@ def _removed(connection: sa.Connection, attempt: Row, said: RunnerEvent) -> None
     ids = [str(item) for item in said.data.get("ids", [])]
     until = said.data.get("until")
     if isinstance(until, int | float):
+        known = checkpoints.of_run(connection, attempt.run_id)
         checkpoints.trash(connection, attempt.run_id, ids, _number(until, said.at))
+        for row in known:
+            if row.pinned and row.id in ids:  # it had not heard of that: the sweeper has them back
+                checkpoints.update(connection, row.id, pinned=True)
     else:
         checkpoints.remove(connection, attempt.run_id, ids)
 

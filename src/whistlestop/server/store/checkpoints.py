@@ -118,6 +118,12 @@ def trash(connection: sa.Connection, run_id: str, ids: Collection[str], until: f
     connection.execute(query.values(trashed_until=until, pinned=False))
 
 
+def pinned_in_trash(connection: sa.Connection) -> Sequence[Row]:
+    """Removed by a runner that had not heard of the pin."""
+    query = sa.select(checkpoints).where(checkpoints.c.trashed_until.is_not(None), checkpoints.c.pinned)
+    return connection.execute(query.order_by(checkpoints.c.trashed_until)).all()
+
+
 def over(connection: sa.Connection, now: float, limit: int = 500) -> Sequence[Row]:
     """Those that can't be had back any more."""
     query = sa.select(checkpoints).where(checkpoints.c.trashed_until <= now)
