@@ -249,8 +249,8 @@ def play_by_chance(seed: int) -> None:
         raise AssertionError(f"the history of seed {seed} with {policy} has lost something") from error
 
 
-def test_what_must_stay_stays_in_five_thousand_random_histories() -> None:
-    for seed in range(5_000):
+def test_what_must_stay_stays_in_a_thousand_random_histories() -> None:
+    for seed in range(1_000):
         play_by_chance(seed)
 
 
