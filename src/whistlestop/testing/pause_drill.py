@@ -42,12 +42,7 @@ class Taken:
         """When all attempts have ended: the engine forgets them, a moment later."""
         assert server.process is not None
         pid = server.process.pid
-        own = [server.data / "attempts" / attempt.id for attempt in attempts]
-        until(
-            lambda: not any(path.exists() for path in own),
-            within=60,
-            what=f"{len(own)} attempts to be forgotten",
-        )
+        until(lambda: not list(server.data.glob("attempts/*")), within=60, what="every attempt to be forgotten")
         files = [path for path in server.data.rglob("*") if not any(TRASH.fullmatch(part) for part in path.parts)]
         memory = sum(memory_of(attempt.id).exists() for attempt in attempts)
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
