@@ -11,7 +11,7 @@ import pytest
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.blobs.manifest import MANIFEST, BadName, Checkpoint, Damaged, SaveFailed
 from whistlestop.blobs.remote import RemoteStorage
-from whistlestop.blobs.storage import Committed, Fenced, Removed, Storage
+from whistlestop.blobs.storage import Committed, Fenced, Removed, Storage, StorageFailed
 from whistlestop.testing.slots import lay
 
 BASE = os.urandom(2 << 20)  # does not change from save to save
@@ -217,6 +217,9 @@ def test_one_that_is_removed_while_it_is_looked_at_is_not_the_newest_and_not_set
         place.storage.verify(found)
 
     assert place.again().newest("main", verify=remove) == (older, [])
+    newer = older
+    with pytest.raises(StorageFailed, match="while they were looked at"):
+        place.again().newest("main", verify=remove)
 
 
 def test_what_another_has_found_damaged_is_not_built_on(place: Place) -> None:

@@ -138,8 +138,10 @@ class Storage(ABC):
         self, phase: str, *, verify: Callable[[Checkpoint], Any] | None = None
     ) -> tuple[Checkpoint | None, Sequence[tuple[Checkpoint, str]]]:
         """The newest one that verifies, and the newer ones that had to be set aside, each with why. `verify`: another
-        way to do so, fetching for instance; it raises Damaged."""
+        way to do so, fetching for instance; it raises Damaged, or Removed. None: there are none, or none that is
+        fit; that all have gone meanwhile is StorageFailed."""
         aside: list[tuple[Checkpoint, str]] = []
+        removed = 0
         for found, why in self._all(phase):
             if why is None and not found.healthy:
                 why = f"{self.where(found)}: a value was not finite before it was saved"
@@ -147,12 +149,15 @@ class Storage(ABC):
                 try:
                     (verify or self.verify)(found)
                 except Removed:
+                    removed += 1
                     continue
                 except Damaged as error:
                     why = error.text
             if why is None:
                 return found, aside
             aside.append((found, why))
+        if removed and not aside:  # a person, or a share that is not mounted any more: no reason to start from zero
+            raise StorageFailed(f"all checkpoints of {phase} have gone while they were looked at")
         return None, aside
 
     @abstractmethod
