@@ -23,9 +23,9 @@ class Saved:
     """A save that is on its way: what was saved is safe from the program's own changes, and `wait` says when it is safe
     from all else."""
 
-    def __init__(self, step: int, size: int, look: Callable[[], bool] | None = None) -> None:
+    def __init__(self, step: int, look: Callable[[], bool] | None = None) -> None:
         self.step = step
-        self.bytes = size
+        self.bytes = 0
         self._look = look  # where somebody else makes it durable: has he?
         self._over = threading.Event()
         self._checkpoint: Checkpoint | None = None

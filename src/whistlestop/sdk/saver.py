@@ -3,7 +3,7 @@ failed save is a warning, never an error."""
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,11 +153,9 @@ class Saver:
             slots = self._open_slots()
             slot = self._take(slots, meta["why"])
             lazy = self._open_lazy() if meta["why"] in _LATER else None
-            changing = lazy.storages() if lazy is not None else {}
-            laid = self._lay(slots, slot, files, changing)
-            if lazy is not None and laid.later:
-                unchanged = Unchanged(changing[key] for key in {each.keep._cdata for each in laid.later})
-                return self._hand_over_later(lazy, unchanged, slot, laid, step, meta, begun)
+            laid = self._lay(slots, slot, files, lazy.storages() if lazy is not None else {})
+            if lazy is not None and laid.rest is not None:
+                return self._hand_over_later(lazy, slot, laid, step, meta, begun)
             if self.needs_all_ranks:
                 self._gather(slot, laid, step)
             return self._hand_over(slot, laid, step, meta, begun)
@@ -177,20 +175,20 @@ class Saver:
         """Several ranks have to use the same one, without a word between them."""
         return save if self.needs_all_ranks else None
 
-    def _lay(self, slots: Slots, slot: Slot, files: Mapping[str, Path], keep_for_later: Collection[int] = ()) -> Laid:
+    def _lay(self, slots: Slots, slot: Slot, files: Mapping[str, Path], stays: Mapping[int, Any] | None = None) -> Laid:
         own, leads = f"ranks/{self._rank}/", self._attachment.leads
         parts = {
             name: (own if part.per_rank and self._size > 1 else "", part)
             for name, part in self.parts.items()
             if leads or part.per_rank
         }
-        return lay(slots, slot, parts, added=files, digests=self._digests, keep_for_later=keep_for_later)
+        return lay(slots, slot, parts, added=files, digests=self._digests, stays=stays)
 
     def _hand_over_later(
-        self, lazy: Lazy, unchanged: Unchanged, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
+        self, lazy: Lazy, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
     ) -> Saved:
         """When the rest is copied. The loop goes on, up to its optimizer's step."""
-        saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
+        saved, unchanged = self._make_saved(step), Unchanged(laid.unchanged)
         failed: list[Exception] = []
         self._took(begun)
         self._keep_in_mind(step)
@@ -232,7 +230,7 @@ class Saver:
         return self._lazy if self._lazily else None
 
     def _hand_over(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float) -> Saved:
-        saved = self._make_saved(step, sum(piece.size for piece in laid.pieces))
+        saved = self._make_saved(step)
         self._took(begun)
         self._keep_in_mind(step)
         self._publish(self._describe(slot, laid, step, meta, self._save_seconds), saved)
@@ -240,10 +238,10 @@ class Saver:
             self._slots.prepare(laid.size)  # the other one, if it was never used
         return saved
 
-    def _make_saved(self, step: int, size: int) -> Saved:
+    def _make_saved(self, step: int) -> Saved:
         if self.place.stage is None:
-            return Saved(step, size)
-        return Saved(step, size, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
+            return Saved(step)
+        return Saved(step, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
 
     def _describe(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], blocked: float) -> staged.Staged:
         place = self.place
@@ -262,6 +260,7 @@ class Saver:
 
     def _publish(self, found: staged.Staged, saved: Saved) -> None:
         place, progress = self.place, self._attachment.progress
+        saved.bytes = found.bytes
         staged.publish(found)
         progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = found.step + 1
         if place.stage is not None:

@@ -5,18 +5,20 @@ import gc
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import SaveFailed, check_name
 from whistlestop.blobs.staged import Piece
-from whistlestop.sdk.copying import Copy, copy_all
+from whistlestop.sdk.copying import copy_all, from_buffer
 from whistlestop.sdk.flat import Plan, plan_state
 from whistlestop.sdk.parts import Part
+from whistlestop.sdk.settled import MOST_HELD, Settled, settled
 from whistlestop.sdk.slots import Slot, Slots
 from whistlestop.sdk.stored import FILES, PARTS
 
@@ -30,13 +32,14 @@ class Laid:
     digests: dict[str, str] = field(default_factory=dict)
     size: int = 0  # of the buffer
     buffer: memoryview | None = None
-    later: list[Copy] = field(default_factory=list)  # not copied yet; what is in it must not change until then
+    unchanged: list[Any] = field(default_factory=list)  # tensors that are not copied yet: they must stay as they are
+    rest: Callable[[], None] | None = None
 
     def finish(self) -> None:
-        """By one thread: the others are the program's."""
-        if self.later and self.buffer is not None:
-            copy_all(self.buffer, self.later, threads=1)
-            self.later = []
+        """All of it is there and `pieces` is complete afterwards. In any thread."""
+        if self.rest is not None:
+            self.rest()
+            self.rest = None
 
 
 def lay(
@@ -46,11 +49,11 @@ def lay(
     *,
     added: Mapping[str, Path] | None = None,
     digests: bool = False,
-    keep_for_later: Collection[int] = (),
+    stays: Mapping[int, Any] | None = None,
 ) -> Laid:
-    """`parts`: each with what its name in the checkpoint begins with. `keep_for_later`: torch's storages that `finish`
-    may copy in its own time."""
-    laid, plan = Laid(), Plan()
+    """`parts`: each with what its name in the checkpoint begins with. `stays`: torch's storages, each with a tensor,
+    that `finish` may look at and copy in its own time."""
+    laid, plan, later, stays = Laid(), Plan(), dict[str, Settled](), stays or {}
     given = {check_name(name): source for name, source in (added or {}).items()}
     writes = bool(given) or any(part.files for _, part in parts.values())
     if writes:
@@ -64,28 +67,59 @@ def lay(
             laid.pieces += _tree(slot, f"{prefix}{FILES}/{name}", f"{FILES}/{prefix}{name}")
         else:
             state = part.save()
+            if (found := settled(part, state, stays)) is not None:
+                later[f"{prefix}{PARTS}/{name}"] = found
+                continue
             with _without_collector():
                 plan_state(plan, f"{prefix}{PARTS}/{name}", state)
         if digests:
             laid.digests |= _digests(f"{_rank_of(prefix)}{name}", state, part)
     for name, source in given.items():
         laid.pieces += _add(slot, name, source)
+    if later and not writes and plan.size <= MOST_HELD:
+        _hold(plan)
+        laid.unchanged = [tensor for each in later.values() for tensor in each.tensors]
+        laid.rest = partial(_lay_rest, laid, plan, slots, slot, later)
+        return laid
+    with _without_collector():
+        for name, found in later.items():
+            plan_state(plan, name, found.state)
     if not writes:
         slots.open(slot, plan.size)
-    _fill(laid, plan, slots, slot, keep_for_later)
+    _fill(laid, plan, slots, slot, stays)
     return laid
 
 
-def _fill(laid: Laid, plan: Plan, slots: Slots, slot: Slot, keep_for_later: Collection[int]) -> None:
+def _hold(plan: Plan) -> None:
+    """What the program may change at any time is taken out of its reach."""
+    held = bytearray(plan.size)
+    copy_all(memoryview(held), plan.copies)
+    plan.write_pads(memoryview(held))
+    plan.copies, plan.pads = [from_buffer(0, memoryview(held))], []
+
+
+def _lay_rest(laid: Laid, plan: Plan, slots: Slots, slot: Slot, later: Mapping[str, Settled]) -> None:
+    for name, found in later.items():
+        plan_state(plan, name, found.state)
+    slots.open(slot, plan.size)
+    _fill(laid, plan, slots, slot, threads=1)
+
+
+def _fill(
+    laid: Laid, plan: Plan, slots: Slots, slot: Slot, stays: Mapping[int, Any] | None = None, **threads: int
+) -> None:
     laid.size = plan.size
     if not plan.size:
         return
     laid.buffer = buffer = slots.buffer(slot, plan.size)
     copies = plan.copies
-    if keep_for_later:
-        laid.later = [each for each in copies if getattr(each.keep, "_cdata", None) in keep_for_later]
-        copies = [each for each in copies if getattr(each.keep, "_cdata", None) not in keep_for_later]
-    copy_all(buffer, copies)
+    if stays:
+        put_off = [each for each in copies if getattr(each.keep, "_cdata", None) in stays]
+        copies = [each for each in copies if getattr(each.keep, "_cdata", None) not in stays]
+        if put_off:
+            laid.unchanged = [stays[key] for key in {each.keep._cdata for each in put_off}]
+            laid.rest = partial(copy_all, buffer, put_off, threads=1)  # the other processors are the program's
+    copy_all(buffer, copies, **threads)
     plan.write_pads(buffer)
     source = f"{slot.prefix}{staged.BUFFER}"
     laid.pieces += [Piece(name, size, source, offset) for name, offset, size in plan.files]
