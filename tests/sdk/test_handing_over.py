@@ -223,6 +223,45 @@ def test_the_handle_says_when_it_is_durable(attached: Any, stage: Path) -> None:
                 assert saved.wait()
 
 
+def give_up(attached: Any, slot: Path) -> None:
+    attached.control[Word.SAVES_FAILED] += 1
+    staged.release(slot)
+
+
+def test_the_handle_of_a_save_that_the_runner_has_given_up_says_so(attached: Any, stage: Path) -> None:
+    with whistlestop.run() as run:
+        run.track(state={"a": 1})
+        for step in run.steps(4):
+            if step == 0:
+                first = run.save()
+            if step == 1:
+                second = run.save()
+            if step == 2:
+                give_up(attached, stage / "slot-0")
+                make_durable(attached, stage / "slot-1")
+                third = run.save()  # what became of the others is known from here on, whatever comes behind it
+                give_up(attached, stage / "slot-0")
+                assert [saved.wait() for saved in (first, second, third) if saved is not None] == [False, True, False]
+
+
+def test_the_handle_is_about_its_own_save_not_about_an_earlier_one_of_the_same_step(attached: Any, stage: Path) -> None:
+    with whistlestop.run() as run:
+        run.track(state={"a": 1})
+        for step in run.steps(3):
+            if step == 1:
+                first = run.save()
+                make_durable(attached, stage / "slot-0")
+                again, once_more = run.save(), run.save()
+                assert first is not None
+                assert again is not None
+                assert once_more is not None
+                assert (first.wait(), again.wait(0.01)) == (True, False)
+                make_durable(attached, stage / "slot-0")
+                assert (again.wait(), once_more.wait(0.01)) == (True, False)
+                give_up(attached, stage / "slot-1")
+                assert not once_more.wait()
+
+
 def test_a_stage_that_can_not_be_used_is_a_warning(attached: Any, stage: Path) -> None:
     stage.rmdir()
     stage.write_text("in the way")
@@ -250,6 +289,14 @@ def test_restarted_within_its_attempt_it_waits_for_what_it_had_handed_over(
     wait(lambda: bool(channel.control[Word.IMPORTED]), "it to begin")
     assert make_durable(channel, tmp_path / "stage" / "slot-0") == 4
     assert again.line() == "4", again.end() or again.stderr
+
+
+def test_restarted_within_its_attempt_it_never_goes_below_what_is_safe_elsewhere(attached: Any, stage: Path) -> None:
+    attached.control[Word.DURABLE_STEP] = 10  # as with object storage: nothing of it is here
+    with whistlestop.run() as run:
+        run.track(state={})
+        with pytest.raises(whistlestop.RestoreFailed, match=r"step 9 of this attempt is safe in storage, but not on"):
+            run.steps(20)
 
 
 def test_files_of_frameworks_are_staged_as_they_are(attached: Any, stage: Path, tmp_path: Path) -> None:

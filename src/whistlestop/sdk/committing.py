@@ -12,6 +12,7 @@ from whistlestop.blobs.manifest import Checkpoint, SaveFailed
 from whistlestop.blobs.retention import removable
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import Storage
+from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Word
 from whistlestop.domain.errors import WhistleError
 from whistlestop.sdk.attachment import Attachment
@@ -23,31 +24,58 @@ class Saved:
     """A save that is on its way: what was saved is safe from the program's own changes, and `wait` says when it is safe
     from all else."""
 
-    def __init__(self, step: int, look: Callable[[], bool] | None = None) -> None:
+    def __init__(self, step: int, *, by_runner: bool = False) -> None:
         self.step = step
         self.bytes = 0
-        self._look = look  # where somebody else makes it durable: has he?
+        self.handed: Handed | None = None  # to a runner, once it is
+        self._by_runner = by_runner
         self._over = threading.Event()
         self._checkpoint: Checkpoint | None = None
 
     def wait(self, seconds: float | None = None) -> bool:
         """True: it is durable. False: it failed, or is not yet after so many seconds."""
-        if self._look is None:
+        if not self._by_runner:
             return self._over.wait(seconds) and self._checkpoint is not None
         end = time.monotonic() + seconds if seconds is not None else float("inf")
-        while not self._look():
+        while not self._over.is_set():
+            durable = self.handed.look() if self.handed is not None else None
+            if durable is not None:
+                return durable
             if time.monotonic() >= end:
-                return False
+                break
             time.sleep(_LOOK_SECONDS)
-        return True
+        return False
 
     def checkpoint(self, seconds: float | None = None) -> Checkpoint | None:
         """As it was committed, by this process. None if that failed, or is a runner's business."""
-        return self._checkpoint if self._look is None and self.wait(seconds) else None
+        return self._checkpoint if not self._by_runner and self.wait(seconds) else None
 
     def settle(self, checkpoint: Checkpoint | None) -> None:
         self._checkpoint = checkpoint
         self._over.set()
+
+
+class Handed:
+    """A save that is a runner's: what has become of it. To be made before it is handed over, and looked at before its
+    slot is used again."""
+
+    def __init__(self, found: Staged, orders: Control, *, again: bool) -> None:
+        """`again`: the same step was handed over before."""
+        self._found = found
+        self._orders = orders
+        self._again = again
+        self._failed_before = orders[Word.SAVES_FAILED]
+        self._durable: bool | None = None
+
+    def look(self) -> bool | None:
+        """Whether it is durable; None: nobody knows yet. The runner writes its words before it frees the slot."""
+        if self._durable is None and staged.is_free(self._found.directory):
+            newest, step = self._orders[Word.DURABLE_STEP] - 1, self._found.step
+            if self._orders[Word.SAVES_FAILED] != self._failed_before:  # this one, or the one in the other slot
+                self._durable = newest == step and not self._again
+            elif newest >= step:
+                self._durable = True
+        return self._durable
 
 
 class Committer:

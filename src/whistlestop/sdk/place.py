@@ -9,7 +9,9 @@ from pathlib import Path
 from whistlestop.blobs import staged
 from whistlestop.blobs.checkpoints import Checkpoint, CheckpointStore, Damaged
 from whistlestop.blobs.manifest import directory_name
-from whistlestop.blobs.storage import Fenced
+from whistlestop.blobs.storage import Fenced, Removed, StorageFailed
+from whistlestop.channel.control import Control
+from whistlestop.channel.layout import Word
 from whistlestop.channel.locks import Lock, Taken, hold
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
@@ -62,26 +64,26 @@ def find_place(
     resume: str,
     group: Group | None = None,
     leads: bool = True,
-    attached: bool = True,
+    orders: Control | None = None,
 ) -> Place:
     """RestoreFailed when there are checkpoints and none can be used: that is never a start from step 0.
 
-    Rank 0 looks, the others are told: two of them could see different things. `attached`: there is a runner that can
+    Rank 0 looks, the others are told: two of them could see different things. `orders`: the words of a runner that can
     be told of saves.
     """
     if settings.restore is not None:
         wait_until_fetched(settings.restore)
-    stage = settings.stage if attached and settings.checkpoints is not None else None
+    stage = settings.stage if orders is not None and settings.checkpoints is not None else None
     root = settings.checkpoints or checkpoints or Path(STANDALONE_ROOT) / safe_name(settings.name)
     store = CheckpointStore(root)
     try:
         if group is not None and group.world.rank > 0:
             return replace(_follow(settings, store, group), stage=stage)
         if settings.checkpoints is not None:
-            place = replace(_given(settings, store, stage), stage=stage)
+            place = replace(_given(settings, store, stage, orders), stage=stage)
         else:
             place = _standalone(store, resume=resume, lock=leads)
-    except OSError as error:
+    except (OSError, StorageFailed, Removed) as error:
         raise RestoreFailed(f"{root} can't be searched for checkpoints: {error}") from error
     if group is not None:
         _tell(place, group)
@@ -121,7 +123,7 @@ def _follow(settings: Settings, store: CheckpointStore, group: Group) -> Place:
     return Place(store, phase, settings.attempt_id or "", told[words.ATTEMPT], start, standalone=standalone)
 
 
-def _given(settings: Settings, store: CheckpointStore, stage: Path | None) -> Place:
+def _given(settings: Settings, store: CheckpointStore, stage: Path | None, orders: Control | None) -> Place:
     """The runner chose and verified. Only what this very attempt has saved since may be newer."""
     if stage is not None:
         _wait_for_slots(stage)
@@ -133,10 +135,22 @@ def _given(settings: Settings, store: CheckpointStore, stage: Path | None) -> Pl
         own = [each.attempt_number for each in stored if each.attempt_id == attempt_id]
         number = own[0] if own else max((each.attempt_number for each in stored), default=0) + 1
     start = _load(store, settings.restore) if settings.restore else None
+    if stage is not None and orders is not None:
+        known = [each.step for each in stored if each.attempt_id == attempt_id]
+        _check_not_behind(orders[Word.DURABLE_STEP] - 1, max([*known, start.step if start else -1]))
     newest = next((each for each in stored if each.attempt_id == attempt_id and each.healthy), None)
     if newest is not None and (start is None or newest.step > start.step):
         start = _verified(store, newest)
     return Place(store, phase, attempt_id, number, start)
+
+
+def _check_not_behind(safe: int, here: int) -> None:
+    """Storage may be elsewhere: what this attempt has saved is not on this host then."""
+    if safe > here:
+        raise RestoreFailed(
+            f"step {safe} of this attempt is safe in storage, but not on this host; what is here is older",
+            hint="the program was started again within its attempt; the next attempt goes on from that step",
+        )
 
 
 def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:

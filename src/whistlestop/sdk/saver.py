@@ -11,7 +11,7 @@ from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import SaveFailed
 from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
-from whistlestop.sdk.committing import Committer, Saved
+from whistlestop.sdk.committing import Committer, Handed, Saved
 from whistlestop.sdk.group import PUBLISHED, PUT_OFF, STAGE_FAILED, STAGED
 from whistlestop.sdk.lazy import ChangedMeanwhile, Lazy, Unchanged, Unfit
 from whistlestop.sdk.parts import Part
@@ -56,6 +56,8 @@ class Saver:
         self._lazy: Lazy | None = None
         self._slots: Slots | None = None
         self._committer: Committer | None = None
+        self._handed: list[Handed] = []  # whose end nobody has seen yet
+        self._handed_step = -1  # the highest
 
     @property
     def needs_all_ranks(self) -> bool:
@@ -188,7 +190,7 @@ class Saver:
         self, lazy: Lazy, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float
     ) -> Saved:
         """When the rest is copied. The loop goes on, up to its optimizer's step."""
-        saved, unchanged = self._make_saved(step), Unchanged(laid.unchanged)
+        saved, unchanged = Saved(step, by_runner=self.place.stage is not None), Unchanged(laid.unchanged)
         failed: list[Exception] = []
         self._took(begun)
         self._keep_in_mind(step)
@@ -230,18 +232,13 @@ class Saver:
         return self._lazy if self._lazily else None
 
     def _hand_over(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], begun: float) -> Saved:
-        saved = self._make_saved(step)
+        saved = Saved(step, by_runner=self.place.stage is not None)
         self._took(begun)
         self._keep_in_mind(step)
         self._publish(self._describe(slot, laid, step, meta, self._save_seconds), saved)
         if laid.size >= _WORTH_PREPARING and self._slots is not None:
             self._slots.prepare(laid.size)  # the other one, if it was never used
         return saved
-
-    def _make_saved(self, step: int) -> Saved:
-        if self.place.stage is None:
-            return Saved(step)
-        return Saved(step, lambda: self._attachment.orders[Word.DURABLE_STEP] > step)
 
     def _describe(self, slot: Slot, laid: Laid, step: int, meta: Mapping[str, Any], blocked: float) -> staged.Staged:
         place = self.place
@@ -261,9 +258,13 @@ class Saver:
     def _publish(self, found: staged.Staged, saved: Saved) -> None:
         place, progress = self.place, self._attachment.progress
         saved.bytes = found.bytes
+        self._handed = [each for each in self._handed if each.look() is None]
+        handed = Handed(found, self._attachment.orders, again=found.step <= self._handed_step)
         staged.publish(found)
         progress[Word.STAGED_STEP] = progress[Word.SAVED_STEP] = found.step + 1
         if place.stage is not None:
+            saved.handed, self._handed_step = handed, max(self._handed_step, found.step)
+            self._handed.append(handed)
             self._attachment.tell({"kind": "staged", "dir": str(found.directory), "step": found.step})
             return
         if self._committer is None:

@@ -288,7 +288,7 @@ class Training:
                 resume=self._resume,
                 group=attachment.group,
                 leads=self._settings.rank == 0,
-                attached=attachment.attached,
+                orders=attachment.orders if attachment.attached else None,
             )
             for note in place.notes:
                 attachment.warn(note)
