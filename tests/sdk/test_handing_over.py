@@ -1,6 +1,7 @@
 """With a runner: saves are handed over in slots, and training goes on."""
 
 import json
+import pickle
 import shutil
 import threading
 from collections.abc import Callable
@@ -336,6 +337,36 @@ def test_killed_without_a_runner_right_after_a_save_the_next_start_has_it(
         assert next(run.steps(12)) in (4, 8)
     assert [each.attempt_number for each in store.list("run-001")][-1] == 1
     assert not list((alone / "whistle-checkpoints" / "demo" / "run-001").glob(".stage-*"))
+
+
+def test_what_an_earlier_process_left_is_kept_until_it_can_be_brought_to_safety(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = alone / "whistle-checkpoints" / "demo" / "run-001" / ".stage-000000001" / "slot-0"
+    (alone / "elsewhere" / "whistle-mine").mkdir(parents=True)
+    slot.mkdir(parents=True)
+    (slot.parent / "slot-1").symlink_to(alone / "elsewhere" / "whistle-mine", target_is_directory=True)
+    state = pickle.dumps({"a": 7})
+    (slot / "buffer").write_bytes(state)
+    pieces = [staged.Piece("parts/state.pickle", len(state), "buffer")]
+    staged.publish(staged.Staged(slot, "run-001", 4, 1, "a-1", {"parts": ["state"]}, pieces, at=1.0))
+
+    def train(found: dict[str, int]) -> list[int]:
+        with whistlestop.run("demo") as run:
+            run.track(state=found)
+            return [int(step) for step in run.steps(6)]
+
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "commit", full)
+        for _ in range(2):  # and its lock is free again
+            with pytest.raises(whistlestop.RestoreFailed, match=r"could not be brought to safety: .*No space"):
+                train({})
+    assert train(found := {"a": 0}) == [4, 5]
+    assert found == {"a": 7}
+    assert (alone / "elsewhere" / "whistle-mine").exists()  # not a place of ours
 
 
 def test_a_commit_that_fails_is_told_and_the_training_is_not_finished(

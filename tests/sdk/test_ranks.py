@@ -26,6 +26,8 @@ from whistlestop.sdk.place import Place, find_place
 from whistlestop.sdk.processes import lives
 from whistlestop.sdk.saver import PERIODIC, Saver
 from whistlestop.sdk.settings import Settings
+from whistlestop.sdk.slots import Slots
+from whistlestop.sdk.staging import lay, read_table, write_table
 from whistlestop.sdk.world import World, find_world
 from whistlestop.testing.forks import Forks
 from whistlestop.testing.missing import missing
@@ -823,3 +825,25 @@ def test_a_rank_that_found_no_slot_free_puts_the_save_off_for_all(savers: list[S
     assert savers[0].save(3, why=PERIODIC, meta={}) is None
     assert [saver.put_off for saver in savers] == [True, True, False]
     assert save_all(savers, 4) == [False] * 3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_another_machine_will_read_is_on_disk_before_it_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr("os.fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle))[1])
+    slots = Slots(tmp_path, None, inside="rank-1", ranks=2)
+    slot = slots.take(1)
+    assert slot is not None
+    parts = {
+        "state": Part(lambda: {"a": 1}, lambda state: None, per_rank=True),
+        "model": Part(lambda path: (path / "m").write_text("m"), lambda path: None, per_rank=True, files=True),
+    }
+    laid = lay(slots, slot, {name: ("ranks/1/", part) for name, part in parts.items()})
+    write_table(slot, laid, 3, shared=shared)
+    sources = {(slot.path / piece.source).stat().st_ino for piece in laid.pieces}
+    assert len(sources) == 2
+    assert set(synced) == (sources if shared else set())
+    assert [each.name for each in read_table(slot, 1, 3).pieces] == [each.name for each in laid.pieces]

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.blobs import staged
-from whistlestop.blobs.manifest import Checkpoint, SaveFailed
+from whistlestop.blobs.manifest import Checkpoint
 from whistlestop.blobs.retention import removable
 from whistlestop.blobs.staged import Staged
-from whistlestop.blobs.storage import Storage
+from whistlestop.blobs.storage import Storage, StorageFailed
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Word
 from whistlestop.domain.errors import WhistleError
 from whistlestop.sdk.attachment import Attachment
+from whistlestop.sdk.parts import RestoreFailed
 
 _LOOK_SECONDS = 0.02
 
@@ -181,7 +182,8 @@ class Committer:
 
 
 def salvage(storage: Storage, directory: Path) -> list[str]:
-    """Saves of a process that is gone, which were complete but not durable yet. Returns what went wrong, in words."""
+    """Saves of a process that is gone, which were complete but not durable yet. Returns what went wrong, in words.
+    RestoreFailed where that may change: once this start has its own number, nobody can commit them any more."""
     wrong = []
     for slot in staged.slots(directory):
         try:
@@ -189,6 +191,10 @@ def salvage(storage: Storage, directory: Path) -> list[str]:
             if found is not None:
                 storage.commit(found)
             staged.release(slot)
-        except (OSError, SaveFailed, WhistleError) as error:
-            wrong.append(f"a save that an earlier process left in {slot} could not be brought to safety: {error}")
+        except (OSError, WhistleError) as error:
+            words = f"a save that an earlier process left in {slot} could not be brought to safety: {error}"
+            if isinstance(error, OSError | StorageFailed) or isinstance(error.__cause__, OSError):
+                hint = f"nothing was touched; start it again when that is mended, or remove {slot} to go on without it"
+                raise RestoreFailed(words, hint=hint) from error
+            wrong.append(words)
     return wrong

@@ -163,8 +163,9 @@ def _standalone(store: CheckpointStore, *, resume: str, lock: bool) -> Place:
             raise RestoreFailed(f"resume='must', but {store.root} holds no unfinished training")
         phase = f"run-{latest + 1:03d}"
     held = _lock(store.root / phase) if lock else None
-    attempt_id, wrong = new_id("a"), _salvage(store, phase) if lock else []
+    attempt_id = new_id("a")
     try:
+        wrong = _salvage(store, phase) if lock else []
         newest, aside = _usable(store, phase)
         if newest is None and resume == "must":
             raise RestoreFailed(f"resume='must', but {store.root / phase} holds no checkpoint")
@@ -200,8 +201,9 @@ def _salvage(store: CheckpointStore, phase: str) -> list[str]:
 
         wrong += salvage(store, directory)
         for slot in staged.slots(directory):
-            if slot.is_symlink():
-                shutil.rmtree(os.path.realpath(slot).rpartition("/")[0], ignore_errors=True)
+            place = Path(os.path.realpath(slot)).parent
+            if slot.is_symlink() and place.parent == MEMORY and place.name.startswith("whistle-"):
+                shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(directory, ignore_errors=True)
     return wrong
 

@@ -312,7 +312,7 @@ class Saver:
             group.wait(lambda: group.decided[PUBLISHED] >= self._saves - 2, "rank 0 to hand over an earlier save")
             slots = self._open_slots()
             slot = self._take(slots, why)
-            write_table(slot, self._lay(slots, slot, {}), step)
+            write_table(slot, self._lay(slots, slot, {}), step, shared=group.world.nodes > 1)
         except _PutOff:
             group.mine[PUT_OFF] = self._saves
             raise

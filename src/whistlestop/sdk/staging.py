@@ -3,6 +3,7 @@ added/. Only rank 0's slot is published; the other ranks lay a table beside thei
 
 import gc
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +129,10 @@ def _fill(
 # Other ranks.
 
 
-def write_table(slot: Slot, laid: Laid, step: int) -> None:
+def write_table(slot: Slot, laid: Laid, step: int, *, shared: bool = False) -> None:
+    """`shared`: it will be read by another machine, which sees nothing of what is only in the memory of this one."""
+    if shared:
+        _sync(slot, laid)
     content = {"step": step, "pieces": [vars(each) for each in laid.pieces], "digests": laid.digests}
     making = slot.inner / f"{_TABLE}.{os.getpid()}"
     making.write_text(json.dumps(content))
@@ -148,6 +152,17 @@ def read_table(slot: Slot, rank: int, step: int) -> Laid:
 
 
 # How it is done.
+
+
+def _sync(slot: Slot, laid: Laid) -> None:
+    if laid.buffer is not None and isinstance(laid.buffer.obj, mmap.mmap):
+        laid.buffer.obj.flush()
+    for source in {piece.source for piece in laid.pieces}:
+        handle = os.open(slot.path / source, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextmanager
