@@ -365,8 +365,8 @@ def test_a_step_that_is_saved_again_by_its_attempt_is_a_new_revision_and_the_new
     assert store.list("main") == [third, second, first]
     assert store.newest("main") == (third, [])
     assert save(store, 5, attempt=2).revision == 0
-    store.remove(third)
-    store.remove(first)
+    store.discard(third, 1.0)
+    store.discard(first, 1.0)
     assert store.list("main")[1:] == [second]
 
 
@@ -499,21 +499,24 @@ def test_texts_that_no_database_takes_are_made_plain_and_odd_file_names_are_stil
     store.verify(loaded)
 
 
-def test_removing_takes_the_manifest_first(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purging_takes_the_manifest_first(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newer = save(store, 1), save(store, 2)
+    store.discard(newer, 1.0)
+    (trash,) = (store.root / "main").glob(".trash-*")
 
     def no_data(*arguments: object, **options: object) -> None:
         raise Cut
 
     monkeypatch.setattr(shutil, "rmtree", no_data)
     with pytest.raises(Cut):
-        store.remove(newer)
+        store.purge("main", 2.0)
     monkeypatch.undo()
-    assert (newer.path / "model.bin").exists()
+    assert (trash / "model.bin").exists()
+    with pytest.raises(Damaged):
+        store.recover(newer)
     assert store.list("main") == [older]
-    store.remove(newer)
-    store.remove(newer)
-    assert not newer.path.exists()
+    store.sweep("main", 1)
+    assert list((store.root / "main").iterdir()) == [older.path]
 
 
 def test_removing_all_leaves_nothing(store: CheckpointStore) -> None:
@@ -601,7 +604,7 @@ def test_only_checkpoints_of_this_store_are_removed(store: CheckpointStore, tmp_
     (tmp_path / "precious").mkdir()
     for path in (tmp_path / "precious", store.root, store.root / "main"):
         with pytest.raises(BadName):
-            store.remove(replace(saved, path=path))
+            store.discard(replace(saved, path=path), 1.0)
     assert (tmp_path / "precious").exists()
 
 

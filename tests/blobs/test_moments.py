@@ -1,5 +1,7 @@
 """Two at once: at every single moment of what one process does, another one does something of its own."""
 
+import contextlib
+import json
 import os
 from collections.abc import Callable
 from itertools import count
@@ -56,6 +58,33 @@ def test_what_is_committed_while_the_next_attempt_begins_counts_or_is_refused(pl
         if outcomes and outcomes[-1]:
             assert listed == [2, 1]
         outcomes = outcomes[-1:]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize("other", ["a-1", "a-other"])
+def test_of_two_that_begin_the_same_attempt_one_is_refused_unless_they_are_the_same(
+    places: Places, other: str, claimed: bool
+) -> None:
+    begun: list[str] = []
+
+    def begin(here: Place, attempt_id: str) -> None:
+        with contextlib.suppress(Fenced):
+            here.again().open_attempt("main", 1, attempt_id)
+            begun.append(attempt_id)
+            here.again().sweep("main", 1)
+
+    def make(here: Place) -> Callable[[], object]:
+        if claimed:  # and not more
+            own = {"attempt_number": 1, "attempt_id": other}
+            here.storage._create("main", "claim-000000001.json", json.dumps(own).encode())
+        return lambda: begin(here, other)
+
+    for here, moment in every_moment(places, "calls", make):
+        begun.clear()
+        with moment:
+            begin(here, "a-1")
+        if moment.reached:
+            assert len(begun) == (2 if other == "a-1" else 1)
 
 
 def committed(here: Place, step: int) -> bool:

@@ -212,10 +212,6 @@ class CheckpointStore(Storage):
             raise errors[0]
         return gone
 
-    def remove(self, checkpoint: Checkpoint) -> None:
-        """For good. The manifest first: what is half deleted must not look complete. Twice is not an error."""
-        remove(self._own(checkpoint))
-
     def remove_all(self) -> None:
         for manifest in list(self.root.glob(f"*/*/{MANIFEST}")):
             manifest.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ claims last of all: what was told to be safe was there before the claim, and is 
 conditional writes, and no clock.
 """
 
+import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -85,7 +86,8 @@ class Storage(ABC):
         if fence is None or fence.attempt_number < attempt_number:
             claim = f"claim-{attempt_number:09d}.json"
             if not self._create(phase, claim, json.dumps(own).encode()):
-                self._check_own(own, phase, self._read_fence(phase, attempt_number, claim))
+                with contextlib.suppress(FileNotFoundError):  # swept: then there is a fence
+                    self._check_own(own, phase, self._read_fence(phase, attempt_number, claim))
             listed = {**own, "counted": sorted(self._counted(phase))}
             if self._create(phase, f"fence-{attempt_number:09d}.json", json.dumps(listed).encode()):
                 return
@@ -257,8 +259,10 @@ class Storage(ABC):
             raise StorageFailed(f"{name} of {phase} can't be read: {error!r}") from error
 
     def _check_own(self, own: Mapping[str, Any], phase: str, found: Fence | None) -> None:
-        if found is None or (found.attempt_number, found.attempt_id) != (own["attempt_number"], own["attempt_id"]):
-            raise Fenced(f"another one has begun as attempt {own['attempt_number']} of {phase}, or a later one has")
+        if found is None or found.attempt_number != own["attempt_number"]:
+            raise Fenced(f"another one is beginning as attempt {own['attempt_number']} of {phase}, or a later one has")
+        if found.attempt_id != own["attempt_id"]:
+            raise Fenced(f"attempt {found.attempt_number} of {phase} is {found.attempt_id}, not {own['attempt_id']}")
 
     def _counts(self, phase: str) -> Callable[[str, int], bool]:
         fence = self._fence(phase)

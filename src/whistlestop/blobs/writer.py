@@ -174,6 +174,7 @@ def has_ended(host: str, process: int) -> bool:
 
 
 def remove(path: Path) -> None:
+    """The manifest first: what is half deleted must not look complete. Twice is not an error."""
     if not path.exists():
         return
     (path / MANIFEST).unlink(missing_ok=True)
