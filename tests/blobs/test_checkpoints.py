@@ -149,6 +149,17 @@ def test_a_file_that_can_not_be_read_just_now_is_no_reason_to_go_on_from_an_olde
     assert (found, aside) == (newer, [])
 
 
+def test_a_save_does_not_need_the_manifests_of_others(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed_from_a_slot(store, 1)()
+
+    def fail() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    act = committed_from_a_slot(store, 2)
+    while_opened(monkeypatch, MANIFEST, fail)
+    assert act().step == 2
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"not json", b'{"content": 1, "sha256": 2}', b"[" * 100_000])
 def test_an_unreadable_manifest_is_set_aside_with_words(store: CheckpointStore, content: bytes) -> None:
     older, newer = save(store, 1), save(store, 2)

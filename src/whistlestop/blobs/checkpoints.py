@@ -44,9 +44,7 @@ from whistlestop.domain.errors import WhistleError
 __all__ = ["BadName", "Checkpoint", "CheckpointStore", "CheckpointWriter", "Damaged", "FileEntry", "SaveFailed"]
 
 _LOOK_BACK = 2  # checkpoints in which a file that has not changed is looked for
-_SLOTS = re.compile(
-    r"\.stage-(.*\D.*)"
-)  # of ranks on several nodes, by attempt; numbers are a program's without a runner
+_SLOTS = re.compile(r"\.stage-(.*\D.*)")  # of ranks on several nodes; those with plain numbers have no runner
 _SCRATCH = re.compile(r"\.(?:probe|claim|fence)-.+")  # gone in a moment, unless the machine went first
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -110,9 +108,13 @@ class CheckpointStore(Storage):
 
     def _known(self, phase: str) -> Mapping[tuple[int, str], Path]:
         """Files of the newest checkpoints by size and hash. They were read back when they were written."""
+        try:
+            newest = self.list(phase)[:_LOOK_BACK]
+        except StorageFailed:  # it can do without
+            return {}
         return {
             (entry.size, entry.sha256): checkpoint.path / name
-            for checkpoint in reversed(self.list(phase)[:_LOOK_BACK])
+            for checkpoint in reversed(newest)
             if checkpoint.path.name not in self._distrusted
             for name, entry in checkpoint.files.items()
             if entry.size >= files.LINKED
