@@ -847,3 +847,13 @@ def test_what_another_machine_will_read_is_on_disk_before_it_is_told_of(
     assert len(sources) == 2
     assert set(synced) == (sources if shared else set())
     assert [each.name for each in read_table(slot, 1, 3).pieces] == [each.name for each in laid.pieces]
+
+
+def test_ranks_are_told_once_that_lazy_does_nothing_for_them(
+    savers: list[Saver], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for saver in savers:
+        saver._lazily = True
+    for step in (1, 2):
+        save_all(savers, step)
+    assert capfd.readouterr().err == "whistlestop: lazy=True does nothing here: several ranks train together\n"

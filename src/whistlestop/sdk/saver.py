@@ -52,7 +52,7 @@ class Saver:
         self._digests = digests
         self._keep = keep
         self._saves = 0
-        self._lazily = lazy and not digests and self._group is None
+        self._lazily = lazy and not digests
         self._lazy: Lazy | None = None
         self._slots: Slots | None = None
         self._committer: Committer | None = None
@@ -225,6 +225,8 @@ class Saver:
     def _open_lazy(self) -> Lazy | None:
         if self._lazily and self._lazy is None:
             try:
+                if self._group is not None:
+                    raise Unfit("several ranks train together")
                 self._lazy = Lazy([part.optimizer for part in self.parts.values() if part.optimizer is not None])
             except Unfit as why:
                 self._lazily = False
