@@ -15,11 +15,10 @@ from whistlestop.blobs.retention import Policy, removable
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
 from whistlestop.domain.errors import WhistleError
-from whistlestop.engines.attempt_files import memory_of
 from whistlestop.runner.notes import note
 
 if TYPE_CHECKING:
-    from whistlestop.wire.launch import Launch
+    pass
 
 Tell = Callable[..., None]
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0  # seconds between two tries
@@ -387,19 +386,5 @@ def _failure(found: Staged | None, text: str) -> Mapping[str, Any]:
     }
 
 
-def shared_stage(launch: "Launch") -> Path:
-    """Where the ranks of several nodes stage: all of them see it."""
-    return Path(launch.checkpoints) / launch.phase / f".stage-{launch.attempt_id}"
-
-
 def _text(error: Exception) -> str:
     return error.text if isinstance(error, WhistleError) else str(error) or repr(error)
-
-
-def clear(launch: "Launch") -> None:
-    """The slots, and what was fetched for the program: nobody needs them behind its end."""
-    import shutil
-
-    directory = Path(launch.directory)
-    for path in (memory_of(launch.attempt_id), directory / "stage", directory / "fetched", shared_stage(launch)):
-        shutil.rmtree(path, ignore_errors=True)

@@ -5,7 +5,8 @@ import errno
 import os
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whistlestop.channel import layout
 from whistlestop.runner.fetching import CannotStart, Fetching, fetch, place_of
@@ -67,6 +68,14 @@ class Choice(NamedTuple):
     inputs: dict[str, str]  # variables
     aside: list[Aside]
     tried: Tried | None
+
+    def news(self, run: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """What to tell of it: kind, words and data of each event."""
+        if self.tried is not None:
+            data = {"milliseconds": self.tried.seconds * 1000, "conditional": self.tried.conditional}
+            yield "storage_ready", self.tried.in_words(), data
+        for each in self.aside:
+            yield "checkpoint_set_aside", each.in_words(run), {"path": each.path, "why": each.why}
 
 
 def choose(launch: "Launch") -> Choice:

@@ -1,5 +1,6 @@
 """Bringing a checkpoint to this host, before a program starts or beside it; and what keeps one from starting."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -57,6 +58,11 @@ class Fetching:
     def __init__(self, launch: "Launch", storage: "Storage", checkpoint: "Checkpoint") -> None:
         self._launch, self._storage = launch, storage
         self.checkpoint = checkpoint
+        self.seconds = 0.0  # that it took
+
+    def in_words(self) -> str:
+        step = self.checkpoint.step
+        return f"The checkpoint of step {step} was fetched in {self.seconds:.1f} s while the program started."
 
     def announce(self) -> None:
         """Before the program starts."""
@@ -69,8 +75,10 @@ class Fetching:
         from whistlestop.blobs.manifest import Damaged
         from whistlestop.blobs.storage import Removed
 
+        began = time.monotonic()
         try:
             mark_of(fetch(self._launch, self._storage, self.checkpoint)).unlink()
+            self.seconds = time.monotonic() - began
         except (Damaged, Removed) as error:
             return CannotStart("checkpoint_damaged", error.text)
         except Exception as error:  # whatever it is: the program must not wait for ever

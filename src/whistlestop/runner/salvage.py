@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,8 +16,8 @@ from whistlestop.domain.states import Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
-from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, ended_sentence, leave, prove_gone
+from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, end_data, ended_sentence, leave, prove_gone
 from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
@@ -25,6 +25,7 @@ from whistlestop.runner.logs import LogBook
 from whistlestop.runner.notes import note, noted
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
+from whistlestop.runner.stages import clear, own_stage, shared_stage
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.telling import FromThread
 from whistlestop.wire.frames import Progress, decode_event
@@ -84,7 +85,7 @@ def _keeper(launch: "Launch", tell: FromThread) -> CheckpointKeeper:
         open_storage(launch.storage or launch.checkpoints, launch.storage_options),
         launch.phase,
         (launch.attempt_number, launch.attempt_id),
-        Path(launch.directory) / "stage",
+        own_stage(launch),
         shared=shared_stage(launch),
         policy=Policy(last=sys.maxsize),  # whoever comes next has a better view of what may go
         protected=(),
@@ -110,24 +111,19 @@ def _leave_it(keeper: CheckpointKeeper, text: str) -> None:
 
 
 def _tell_end(control: Control | None, events: Events, gone: Gone, keeper: CheckpointKeeper, hearing: Hearing) -> None:
-    words = f"the runner died without a word; {gone.ended} processes were found and ended"
-    known: dict[str, Any] = (
-        progress.last_words(control)
-        if control is not None
-        else {"last_step": None, "total": 0, "epoch": 0, "loop": "none"}
+    words, reason = (
+        f"the runner died without a word; {gone.ended} processes were found and ended",
+        EndReason.RUNNER_LOST,
     )
-    events.tell(
-        "ended",
-        ended_sentence(EndReason.RUNNER_LOST, words),
-        **known,
-        reason=EndReason.RUNNER_LOST.value,
-        exit_code=None,
-        signal=None,
-        evidence=words,
-        stop_reasons=hearing.stop_reasons,
-        gone_at=gone.at,
+    data = end_data(
+        reason,
+        words,
+        control=control,
+        gone=gone,
         saved_step=keeper.saved_step,
+        stop_reasons=hearing.stop_reasons,
     )
+    events.tell("ended", ended_sentence(reason, words), **data)
 
 
 def _control(directory: Path) -> Control | None:

@@ -18,13 +18,14 @@ from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Reaper, Tree
 from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper, clear, shared_stage
+from whistlestop.runner.checkpoints import CheckpointKeeper
 from whistlestop.runner.climb import Climber
-from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, ended_sentence, leave, prove_gone
+from whistlestop.runner.ended import KILL_PATIENCE, end_data, ended_sentence, ending_of, leave
 from whistlestop.runner.events import Events
-from whistlestop.runner.exit import Ending, classify, evidence
+from whistlestop.runner.exit import classify, evidence
 from whistlestop.runner.fetching import CannotStart, Fetching
 from whistlestop.runner.hearing import Hearing
+from whistlestop.runner.killing import Killing
 from whistlestop.runner.ladder import Times
 from whistlestop.runner.lines import Secrets
 from whistlestop.runner.link import Link
@@ -35,6 +36,7 @@ from whistlestop.runner.prepare import Prepared, try_prepare
 from whistlestop.runner.program import NotStarted, Program
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
+from whistlestop.runner.stages import clear, own_stage, shared_stage
 from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.telling import FromThread
@@ -72,8 +74,7 @@ class Supervisor:
         self._events = events
         self._steering = steering
         self._troubles: set[str] = set()  # damaged journals that were told of
-        self._killed = 0  # processes that our kill ended
-        self._killing: asyncio.Task[Gone] | None = None
+        self._killing = Killing(tree, reaper)
         self._exited = asyncio.Event()
         self._cancelled = threading.Event()  # ends preparing
         self._preempted = self._unwanted = self._over = self._out_of_memory = False
@@ -126,7 +127,7 @@ class Supervisor:
             open_storage(self._launch.storage or self._launch.checkpoints, self._launch.storage_options),
             self._launch.phase,
             (self._launch.attempt_number, self._launch.attempt_id),
-            self._directory / "stage",
+            own_stage(self._launch),
             shared=shared_stage(self._launch),
             policy=Policy.from_launch(self._launch.checkpoint_keep, self._launch.checkpoint_policy),
             protected=self._launch.checkpoint_protected,
@@ -168,12 +169,9 @@ class Supervisor:
             raise self._prepared
         ready = self._prepared
         choice = ready.choice
-        if (tried := choice.tried) is not None:
-            text = tried.in_words()
-            self._tell("storage_ready", text, milliseconds=tried.seconds * 1000, conditional=tried.conditional)
         self._keeper.set_aside({each.path for each in choice.aside if each.healthy})
-        for each in choice.aside:
-            self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
+        for kind, text, data in choice.news(self._launch.run_id):
+            self._tell(kind, text, **data)
         if self._program.started_at is None:
             start_program(self._program, self._launch, ready)
         restored = choice.restored
@@ -200,19 +198,17 @@ class Supervisor:
 
     async def _fetch_beside(self, fetching: Fetching, address: str) -> None:
         """A program whose checkpoint can't be had is ended: it must not begin at step 0, and can't go on."""
-        began, checkpoint = time.monotonic(), fetching.checkpoint
         problem = await asyncio.to_thread(fetching.run)
         if self._exited.is_set() or self._over:
             return
-        seconds = time.monotonic() - began
         if problem is None:
-            text = f"The checkpoint of step {checkpoint.step} was fetched in {seconds:.1f} s while the program started."
-            self._tell("checkpoint_fetched", text, seconds=seconds, bytes=checkpoint.bytes, path=address)
+            self._tell("checkpoint_fetched", fetching.in_words(), seconds=fetching.seconds,
+                       bytes=fetching.checkpoint.bytes, path=address)  # fmt: skip
             return
         self._cannot = problem
         if problem.reason == EndReason.CHECKPOINT_DAMAGED:
-            self._tell("checkpoint_set_aside", f"A checkpoint can't be used: {problem.text}",
-                       path=address, why=problem.text)  # fmt: skip
+            text = f"A checkpoint can't be used: {problem.text}"
+            self._tell("checkpoint_set_aside", text, path=address, why=problem.text)
         self._kill()
 
     def _prepare(self) -> Prepared | CannotStart:
@@ -268,12 +264,8 @@ class Supervisor:
         self._exited.set()
 
     def _kill(self) -> None:
-        """Now, whatever it is doing. The proof is taken in a thread."""
-        if self._killing is None and not self._over:
-            self._killed = self._tree.kill_at_once()
-            self._killing = asyncio.create_task(asyncio.to_thread(self._tree.end, PROOF_SECONDS))
-            # What hangs in the kernel may never exit: then its end is waited for in words.
-            self._killing.add_done_callback(lambda _: self._exited.set())
+        if not self._over:
+            self._killing.begin(self._exited.set)
 
     async def _tick(self) -> None:
         said = ""
@@ -326,27 +318,19 @@ class Supervisor:
         except Exception as error:  # without an `ended` the slots would stay taken for ever
             note(f"the end: {error!r}")
             words = "the runner could not judge how the program ended; runner.log says why"
-            self._events.tell("ended", words, reason=EndReason.RUNNER_LOST.value, evidence=words, gone_at=gone.at,
-                              last_step=None, total=0, epoch=0, loop="none", exit_code=None, signal=None,
-                              stop_reasons=[], saved_step=self._keeper.saved_step)  # fmt: skip
+            saved = self._keeper.saved_step
+            data = end_data(EndReason.RUNNER_LOST, words, control=None, gone=gone, saved_step=saved)
+            self._events.tell("ended", words, **data)
 
     async def _prove_gone(self, *, started: bool) -> Gone:
-        killed = self._killing is not None
-        gone = await prove_gone(self._prove, self._tell)
-        if killed:
-            self._book.say(f"killed: {max(self._killed, gone.ended)} processes ended, proven gone")
+        gone = await self._killing.prove(self._tell)
+        if self._killing.asked:
+            self._book.say(f"killed: {gone.ended} processes ended, proven gone")
         elif gone.ended and started:
             self._tell("leftovers", f"{gone.ended} processes outlived the program and were ended.", count=gone.ended)
         self._out_of_memory = self._memory.saw_kill()
         self._tree.remove()
         return gone
-
-    async def _prove(self) -> Gone:
-        try:
-            return await (self._killing or asyncio.to_thread(self._tree.end, PROOF_SECONDS))
-        finally:
-            self._killing = None  # its result is used up
-            self._reaper.reap()
 
     def _settle(self, ran: bool) -> None:
         """Output drained, checkpoints judged, samples stopped. In a thread: each may take a while, and none that fails
@@ -365,20 +349,13 @@ class Supervisor:
         clear(self._launch)
 
     def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
-        control = self._control
-        code = os.waitstatus_to_exitcode(status) if status is not None else None
-        ending = Ending(
-            exit_code=code if code is None or code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            stop=self._climber.stop,
-            rung=self._climber.rung,
-            loop=progress.loop(control),
-            attached=bool(control[Word.ATTACHED]),
-            imported=progress.imported(control),
+        ending = ending_of(
+            status,
+            self._control,
+            self._climber,
             saved=self._keeper.saved_step is not None,
             preempted=self._preempted,
             out_of_memory=self._out_of_memory,
-            time_limit=self._climber.own_limit,
             task=self._launch.kind == "task",
         )
         if cannot is not None:
@@ -389,18 +366,17 @@ class Supervisor:
         else:
             reason = EndReason.KILLED if self._unwanted else classify(ending)
             words = evidence(ending, reason, exception=self._book.last_exception, dead_ranks=self._hearing.dead_ranks)
-        self._tell(
-            "ended",
-            ended_sentence(reason, words),
-            **progress.last_words(control),
-            reason=reason.value,
+        data = end_data(
+            reason,
+            self._hide.hide_text(words),
+            control=self._control,
+            gone=gone,
+            saved_step=self._keeper.saved_step,
+            stop_reasons=self._stop_reasons(reason),
             exit_code=ending.exit_code,
             signal=ending.signal,
-            evidence=self._hide.hide_text(words),
-            stop_reasons=self._stop_reasons(reason),
-            gone_at=gone.at,
-            saved_step=self._keeper.saved_step,
         )
+        self._tell("ended", ended_sentence(reason, words), **data)
 
     def _stop_reasons(self, reason: EndReason) -> list[dict[str, Any]]:
         """The program's own account; where it has none, the request that was carried out."""
