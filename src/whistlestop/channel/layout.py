@@ -64,6 +64,7 @@ class Word(IntEnum):
     EVALUATIONS = 144  # evaluations begun so far
     SAVE_SECONDS = 145  # (f) how long the last save blocked the loop
     STAGED_STEP = 147  # step of the last save that was handed over + 1
+    BEHIND = 148  # step + 1 that this attempt has in storage and not on this host: only a new attempt can fetch it
     IMPORTED = 146  # 1 once whistlestop is imported; the ladder then waits for the loop
 
 

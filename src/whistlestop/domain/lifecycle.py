@@ -15,7 +15,8 @@ from whistlestop.domain.stops import Stop
 FAULT_LIMIT = 10  # times in a row that our own parts may fail without a new step before the run fails
 BACKOFF = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the next attempt, by failures in a row
 
-OWN_FAULTS = frozenset({EndReason.RUNNER_LOST, EndReason.LAUNCH_FAILED})
+# None of them is the program's fault, but each may be for ever.
+OWN_FAULTS = frozenset({EndReason.RUNNER_LOST, EndReason.LAUNCH_FAILED, EndReason.BEHIND})
 _LONGEST_WAIT = len(BACKOFF)  # faults in a row from which on it is waited no longer
 
 

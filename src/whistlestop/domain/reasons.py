@@ -27,6 +27,7 @@ class EndReason(StrEnum):
     STORAGE_AWAY = "storage_away"
     CHECKPOINT_DAMAGED = "checkpoint_damaged"
     CHECKPOINT_UNUSABLE = "checkpoint_unusable"
+    BEHIND = "behind"
     RUNNER_LOST = "runner_lost"
     HOST_LOST = "host_lost"
     LAUNCH_FAILED = "launch_failed"
@@ -80,6 +81,9 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     ),
     EndReason.CHECKPOINT_UNUSABLE: Outcome(
         AttemptState.FAILED, Retry.ATTENTION, "none of its checkpoints can be used; nothing was touched"
+    ),
+    EndReason.BEHIND: Outcome(
+        AttemptState.FAILED, Retry.ALWAYS, "its program was started again and needs what it has saved to storage since"
     ),
     EndReason.RUNNER_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "its runner died; the program was ended"),
     EndReason.HOST_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "the host stopped reporting"),

@@ -68,6 +68,7 @@ def ending_of(
         out_of_memory=out_of_memory,
         time_limit=climber.own_limit,
         task=task,
+        behind=control[Word.BEHIND] > 0,
     )
 
 

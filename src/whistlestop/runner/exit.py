@@ -29,6 +29,7 @@ class Ending:
     out_of_memory: bool = False  # the kernel killed for memory while the program ran
     time_limit: bool = False  # the stop came from the time limit
     task: bool = False
+    behind: bool = False  # it was started again, and what it has saved before can't be had on this host
 
 
 def classify(end: Ending) -> EndReason:
@@ -76,6 +77,8 @@ def _preempted(end: Ending) -> EndReason:
 def _by_itself(end: Ending) -> EndReason:
     if end.exit_code == 0:
         return EndReason.ENDED_EARLY if end.attached and end.loop is Loop.INSIDE else EndReason.FINISHED
+    if end.behind:
+        return EndReason.BEHIND
     killed = end.signal == signal.SIGKILL or end.exit_code == _SHELL_SIGKILL
     if killed and end.out_of_memory:
         return EndReason.OUT_OF_MEMORY

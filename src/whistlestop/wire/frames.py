@@ -123,7 +123,7 @@ RUNNER_KINDS = {
     "checkpoint_set_aside": "path, why",
     "checkpoint_fetched": "path, seconds, bytes: while the program started",
     "checkpoints_removed": "ids, until: they can be had back so long (unix time)",
-    "save_failed": "step, why (it was saved), error, tries, final: once when it begins to fail, once more when it is given up",
+    "save_failed": "step, why (it was saved), error, tries, final: when it begins to fail, and when it is given up",
     "storage_ready": "milliseconds, conditional: where the checkpoints go can be written and read",
     "dropped": "lines or bytes that the log limit cut",
     "leftovers": "count: processes that outlived the program and were ended",
