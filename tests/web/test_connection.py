@@ -3,7 +3,9 @@
 import re
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,45 +124,51 @@ def test_a_log_that_grows_for_days_does_not_fill_the_memory(web_server: ServerPr
     assert page.evaluate(GROWN) == [None, "line 100000"]
 
 
-@pytest.mark.parametrize(
-    ("module", "address", "shown"),
-    [
-        ("run/charts.js", "/runs/{run}?tab=charts", ".chart-grid"),
-        ("run/logs.js", "/runs/{run}?tab=logs", ".log-row"),
-        ("pages/queue.js", "/queue", ".pool"),
-        ("actions/index.js", "/runs/{run}", ".run-verbs button:enabled >> text=Kill"),
-    ],
-)
 def test_a_part_of_the_page_that_could_not_be_loaded_comes_when_the_server_is_back(
-    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str, module: str, address: str, shown: str
+    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str
 ) -> None:
-    page = page_of(web_server)
-    failed = page.expect_event("requestfailed", lambda request: module in request.url)
-    with refused(page, f"**/{module}*"), failed:
-        page.goto(address.format(run=run))
-    page.locator(shown).first.wait_for()
+    shown = []
+    with ExitStack() as stack:
+        for module, address, found in (
+            ("run/charts.js", f"/runs/{run}?tab=charts", ".chart-grid"),
+            ("run/logs.js", f"/runs/{run}?tab=logs", ".log-row"),
+            ("pages/queue.js", "/queue", ".pool"),
+            ("actions/index.js", f"/runs/{run}", ".run-verbs button:enabled >> text=Kill"),
+        ):
+            page = page_of(web_server)
+            stack.enter_context(refused(page, f"**/{module}*"))
+            with page.expect_event("requestfailed", partial(_is_of, module)):
+                page.goto(address)
+            shown.append(page.locator(found).first)
+    for part in shown:
+        part.wait_for()
 
 
-@pytest.mark.parametrize(
-    ("question", "address", "shown"),
-    [
-        ("/api/v1/runs?", "/projects/p", "[data-run]"),
-        ("/api/v1/queue", "/queue", ".pool"),
-        ("/api/v1/projects", "/", "[data-project]"),
-        ("/api/v1/projects/p/workflows", "/projects/p/workflows", "text=No workflows yet"),
-        ("/series", "/runs/{run}?tab=charts", ".chart-grid"),
-        ("/logs/size", "/runs/{run}?tab=logs", ".log-row"),
-    ],
-)
+def _is_of(module: str, request: Any) -> bool:
+    return module in request.url
+
+
 def test_what_was_not_answered_is_asked_again_until_it_is(
-    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str, question: str, address: str, shown: str
+    web_server: ServerProcess, page_of: Pages, refused: Refused, run: str
 ) -> None:
-    page = page_of(web_server)
-    with refused(page, re.compile(re.escape(question))):
-        page.goto(address.format(run=run))
-        page.locator("main .problem").first.wait_for()
-    page.locator(shown).first.wait_for()
-    page.locator("main .problem").wait_for(state="detached")
+    asked = []
+    with ExitStack() as stack:
+        for question, address, found in (
+            ("/api/v1/runs?", "/projects/p", "[data-run]"),
+            ("/api/v1/queue", "/queue", ".pool"),
+            ("/api/v1/projects", "/", "[data-project]"),
+            ("/api/v1/projects/p/workflows", "/projects/p/workflows", "text=No workflows yet"),
+            ("/series", f"/runs/{run}?tab=charts", ".chart-grid"),
+            ("/logs/size", f"/runs/{run}?tab=logs", ".log-row"),
+        ):
+            page = page_of(web_server)
+            stack.enter_context(refused(page, re.compile(re.escape(question))))
+            page.goto(address)
+            page.locator("main .problem").first.wait_for()
+            asked.append((page, found))
+    for page, found in asked:
+        page.locator(found).first.wait_for()
+        page.locator("main .problem").wait_for(state="detached")
 
 
 def test_a_page_that_is_left_open_goes_on_telling_how_long_ago_it_was(
