@@ -298,6 +298,7 @@ def test_restarted_within_its_attempt_it_never_goes_below_what_is_safe_elsewhere
         run.track(state={})
         with pytest.raises(whistlestop.RestoreFailed, match=r"step 9 of this attempt is safe in storage, but not on"):
             run.steps(20)
+    assert attached.control[Word.BEHIND] == 10  # the runner starts the next attempt
 
 
 def test_files_of_frameworks_are_staged_as_they_are(attached: Any, stage: Path, tmp_path: Path) -> None:

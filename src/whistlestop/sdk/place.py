@@ -137,16 +137,18 @@ def _given(settings: Settings, store: CheckpointStore, stage: Path | None, order
     start = _load(store, settings.restore) if settings.restore else None
     if stage is not None and orders is not None:
         known = [each.step for each in stored if each.attempt_id == attempt_id]
-        _check_not_behind(orders[Word.DURABLE_STEP] - 1, max([*known, start.step if start else -1]))
+        _check_not_behind(orders, max([*known, start.step if start else -1]))
     newest = next((each for each in stored if each.attempt_id == attempt_id and each.healthy), None)
     if newest is not None and (start is None or newest.step > start.step):
         start = _verified(store, newest)
     return Place(store, phase, attempt_id, number, start)
 
 
-def _check_not_behind(safe: int, here: int) -> None:
+def _check_not_behind(orders: Control, here: int) -> None:
     """Storage may be elsewhere: what this attempt has saved is not on this host then."""
+    safe = orders[Word.DURABLE_STEP] - 1
     if safe > here:
+        orders[Word.BEHIND] = safe + 1  # whatever a launcher makes of our end, the runner knows why
         raise RestoreFailed(
             f"step {safe} of this attempt is safe in storage, but not on this host; what is here is older",
             hint="the program was started again within its attempt; the next attempt goes on from that step",
