@@ -81,6 +81,7 @@ def test_a_removed_one_counts_no_more_until_its_day_is_over_and_then_it_is_gone(
         assert newest.id == first
         checkpoints.update(connection, second, pinned=True)
         assert checkpoints.protected(connection, run.id) == []
+        checkpoints.update(connection, second, pinned=False)
     with pytest.raises(NoCheckpoint):
         submit.continue_run(here.context, run.id, ContinueBody(step=6), ME)
     here.now += DAY - 10
