@@ -38,6 +38,7 @@ def test_with_room_they_are_in_memory_and_the_directory_links_there(tmp_path: Pa
     them.buffer(slot, MEGABYTE)[:3] = b"abc"
     assert (tmp_path / "stage" / "slot-0").resolve() == memory / "slot-0"
     assert (memory / "slot-0" / "buffer").read_bytes()[:3] == b"abc"
+    assert memory.stat().st_mode & 0o777 == 0o700
     assert list(staged.slots(tmp_path / "stage")) == [tmp_path / "stage" / "slot-0"]
 
 

@@ -1,6 +1,7 @@
 """What a checkpoint holds, by name, without reading more of it than is asked for."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import whistlestop
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.domain.errors import BadRequest, NotFound
+from whistlestop.sdk.fetched import mark_of
 
 
 @pytest.fixture
@@ -23,6 +25,18 @@ def checkpoint(alone: Path) -> Path:
             model(torch.ones(1, 200)).sum().backward()
             optimizer.step()
     return CheckpointStore(alone / "whistle-checkpoints" / "demo").list("run-001")[0].path
+
+
+def test_one_that_is_still_fetched_is_waited_for(checkpoint: Path) -> None:
+    mark, away = mark_of(checkpoint), checkpoint.with_name("away")
+    mark.touch()
+    checkpoint.rename(away)
+    with ThreadPoolExecutor(1) as thread:
+        loading = thread.submit(whistlestop.load, checkpoint)
+        assert not loading.done()
+        away.rename(checkpoint)
+        mark.unlink()
+        assert loading.result(30)["state"] == {"n": 7}
 
 
 def test_parts_are_had_by_name(checkpoint: Path) -> None:

@@ -165,7 +165,8 @@ class Slots:
     def _link(self, path: Path) -> None:
         assert self._memory is not None
         target = self._memory / path.name
-        target.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for each in (self._memory, target):  # each by itself: parents that are made on the way get another mode
+            each.mkdir(exist_ok=True, mode=0o700)
         if self._owner is None and self._owned:
             sweep_memory(self._memory.parent)
             try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from whistlestop.domain.errors import BadRequest, NotFound
+from whistlestop.sdk.fetched import wait_until_fetched
 
 if TYPE_CHECKING:
     from whistlestop.sdk.mapped import Flat
@@ -130,6 +131,7 @@ def load(path: str | os.PathLike[str]) -> Stored:
     """The parts of a checkpoint, by name: `whistlestop.load(whistlestop.input("train"))["model"]`. Nothing is read
     before it is needed. It unpickles: load only what you trust."""
     directory = Path(path)
+    wait_until_fetched(directory)
     if not directory.is_dir():
         raise BadRequest(f"{directory} is not the directory of a checkpoint")
     return Stored(directory)
