@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,11 +20,13 @@ THREADS: Final = 2
 _CHUNK = 1 << 20
 _DIRECT = 1 << 20  # from here on the page cache is only in the way
 _PAGE = 4096
-_BLOCK = 8 << 20
+_BLOCK = 1 << 20  # stays in the processor's cache from being read to being hashed
 _ABOUT_THE_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EIO)
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
 _WRITE_ONCE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 Item = TypeVar("Item")
+_spaces: list[mmap.mmap] = []  # that nobody uses just now
 
 
 def write(path: Path, data: bytes) -> None:
@@ -37,17 +40,21 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(root: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
-    """Size and hash. Only plain files inside `root`: a link could lead anywhere."""
+    """Size and hash. Only plain files inside `root`: a link could lead anywhere. `sync`: from where it stays, after all
+    of it was written there; else it may be in the page cache, and is afterwards."""
     import hashlib
 
     handle = open_plain(root, name)
     try:
         if sync:
             os.fsync(handle)
+            if os.fstat(handle).st_size >= _DIRECT:
+                _with_direct(handle)
         digest, size = hashlib.sha256(), 0
-        while chunk := os.read(handle, _CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
+        with _space() as space:
+            while got := _read_some(handle, space, size):
+                digest.update(space[:got])
+                size += got
         return size, digest.hexdigest()
     finally:
         os.close(handle)
@@ -104,7 +111,7 @@ def open_piece(staged: Staged, piece: Piece) -> int:
 def fill(handle: int, piece: Piece, done: int, space: memoryview) -> int:
     """How many bytes of the piece were read, from `done` on. The same is true of SaveFailed here."""
     try:
-        got = os.preadv(handle, [space], piece.offset + done)
+        got = _read_at(handle, space, piece.offset + done)
     except (OSError, OverflowError) as error:
         raise _unreadable(piece, error) from None
     if got == 0:
@@ -116,11 +123,11 @@ def blocks(handle: int, piece: Piece) -> Iterator[memoryview]:
     """The bytes of a piece, each time in the same memory, which is aligned. Copied, not mapped: the file is the
     program's, and one that is cut short under our hands would end this process."""
     done = 0
-    with mmap.mmap(-1, max(_PAGE, min(_BLOCK, piece.size))) as space, memoryview(space) as view:
+    with _space() as space:
         while done < piece.size:
-            with view[: piece.size - done] as free:
+            with space[: piece.size - done] as free:
                 got = fill(handle, piece, done, free)
-            with view[:got] as block:
+            with space[:got] as block:
                 yield block
             done += got
 
@@ -186,6 +193,40 @@ def open_plain(root: Path, name: str) -> int:
     return handle
 
 
+@contextmanager
+def _space() -> Iterator[memoryview]:
+    """Kept from one file to the next: fresh pages for each would cost more than hashing it."""
+    try:
+        space = _spaces.pop()
+    except IndexError:
+        space = mmap.mmap(-1, _BLOCK)
+    try:
+        with memoryview(space) as view:
+            yield view
+    finally:
+        if len(_spaces) < THREADS:
+            _spaces.append(space)
+
+
+def _read_some(handle: int, space: memoryview, offset: int) -> int:
+    try:
+        return _read_at(handle, space, offset)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        _without_direct(handle)  # this file system wants it otherwise
+        return _read_at(handle, space, offset)
+
+
+def _read_at(handle: int, space: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [space], offset)
+    os.lseek(handle, offset, os.SEEK_SET)
+    data = os.read(handle, len(space))
+    space[: len(data)] = data
+    return len(data)
+
+
 def _unreadable(piece: Piece, error: Exception) -> SaveFailed:
     return SaveFailed(f"{piece.name} can't be read from {piece.source}: {error}")
 
@@ -211,7 +252,7 @@ def _linked(source: Path | None, target: Path) -> bool:
 
 def _write_large(path: Path, parts: Iterable[memoryview], size: int) -> None:
     """Not synced: whoever reads it back does that."""
-    direct = getattr(os, "O_DIRECT", 0) if size >= _DIRECT else 0
+    direct = _O_DIRECT if size >= _DIRECT else 0
     mode = 0o400 if size >= LINKED else 0o600  # who writes to what is linked to changes several checkpoints at once
     try:
         handle = os.open(path, _WRITE_ONCE | direct, mode)
@@ -246,8 +287,18 @@ def _write_direct(handle: int, part: memoryview) -> bool:
 def _without_direct(handle: int) -> int:
     import fcntl
 
-    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~os.O_DIRECT)
+    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~_O_DIRECT)
     return 0
+
+
+def _with_direct(handle: int) -> None:
+    if _O_DIRECT:
+        import fcntl
+
+        try:
+            fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | _O_DIRECT)
+        except OSError:  # a file system without it
+            pass
 
 
 def _write_all(handle: int, view: memoryview) -> None:
