@@ -37,7 +37,7 @@ def figures(layers: int) -> Result:
             eager = ours(server, "eager", layers, saves)
             lazy = ours(server, "lazy", layers, saves)
             same = ours(server, "unchanged", layers, saves)
-            trained = ours(server, "trained", layers, saves)
+            trained = {threads: ours(server, "trained", layers, saves, threads) for threads in (1, 2)}
             restored = restoring(server, layers)
         floor = floor_of_reading(directory, eager["bytes"])
     blocked = {name: [each for run in runs for each in run["blocked"][1:]] for name, runs in peers.items()}
@@ -56,14 +56,8 @@ def figures(layers: int) -> Result:
             durable = [each for run in peers[name] for each in run["durable"][1:]]
             add(result, name, [statistics.median(first[name]), *blocked[name]], copy, durable)
     result.add("unchanged state: bytes written again", same["written"] * 100, "%", aim=5.0)
-    quick, slow = trained["rounds"]["without"], trained["rounds"]["with"]
-    result.raw["training, rounds without a save s"], result.raw["training, rounds with a save s"] = quick, slow
-    result.add("training: a round without a save", statistics.median(quick), "s")
-    result.add("training: spread of rounds without a save (max - min)", max(quick) - min(quick), "s")
-    longer = statistics.median(slow) - statistics.median(quick)
-    result.add("training: beside an upload a round is longer by", longer, "s")
-    result.add("training: beside an upload, slower by", longer / statistics.median(quick) * 100, "%")
-    result.add("training: run.save() itself", statistics.median(trained["called"]) * 1000, "ms")
+    for threads, found in trained.items():
+        add_training(result, f"training, {threads} of 2 cores", found)
     result.add("restore: the parts into model and optimizer", restored, "s")
     result.add("floor: plain read of as many bytes", floor, "s")
     result.add("restore, times its floor", restored / floor, "x")
@@ -81,6 +75,17 @@ def add(
     result.add(f"{name}: durable", statistics.median(durable), "s")
 
 
+def add_training(result: Result, name: str, found: Measured) -> None:
+    """A round with a save against one without, the call itself apart."""
+    plain, beside = found["rounds"]["without"], found["rounds"]["with"]
+    result.raw[f"{name}: rounds without a save s"], result.raw[f"{name}: rounds beside an upload s"] = plain, beside
+    longer = statistics.median(beside) - statistics.median(plain)
+    result.add(f"{name}: a round without a save", statistics.median(plain), "s")
+    result.add(f"{name}: spread of these (max - min)", max(plain) - min(plain), "s")
+    result.add(f"{name}: beside an upload it is longer by", longer, "s")
+    result.add(f"{name}: run.save() itself", statistics.median(found["called"]) * 1000, "ms")
+
+
 def peer(name: str, directory: Path, layers: int, saves: int) -> Measured:
     words = [sys.executable, str(HERE / "checkpoint_peers.py"), name, str(directory), str(layers), str(saves)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
@@ -91,11 +96,11 @@ def peer(name: str, directory: Path, layers: int, saves: int) -> Measured:
     return found
 
 
-def ours(server: ServerProcess, mode: str, layers: int, saves: int) -> Measured:
+def ours(server: ServerProcess, mode: str, layers: int, saves: int, threads: int = 2) -> Measured:
     phase = {
         "name": "train",
         "command": [sys.executable, str(HERE / "saving.py")],
-        "env": {"LAYERS": str(layers), "SAVES": str(saves), "MODE": mode},
+        "env": {"LAYERS": str(layers), "SAVES": str(saves), "MODE": mode, "THREADS": str(threads)},
         "checkpoint": {"every": "1000000 steps" if mode == "trained" else "1 epoch", "keep": 2},
     }
     run = server.submit(phase, name=mode, directory=HERE)

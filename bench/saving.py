@@ -1,6 +1,6 @@
-"""The program of checkpoints.py: a gigabyte of real PyTorch state under a real runner. LAYERS, SAVES, MODE: `eager`,
-`lazy`, `unchanged` (the same state again and again), `trained` (real steps, every other round with a save). Prints a
-line with JSON: what the loop has waited for.
+"""The program of checkpoints.py: a gigabyte of real PyTorch state under a real runner. LAYERS, SAVES, THREADS and MODE:
+`eager`, `lazy`, `unchanged` (the same state again and again), `trained` (real steps, every other round with a save).
+Prints a line with JSON: what the loop has waited for.
 """
 
 import json
@@ -16,7 +16,7 @@ from whistlestop.channel.control import Control
 from whistlestop.channel.layout import CONTROL_FILE, Word
 
 LAYERS, SAVES, MODE = int(os.environ["LAYERS"]), int(os.environ["SAVES"]), os.environ["MODE"]
-ROUND = 6  # steps of a round of real training
+ROUND = 4  # steps of a round of real training
 PATIENCE = 120.0
 
 
@@ -32,6 +32,7 @@ def main() -> None:
     import torch
 
     model, optimizer = training(LAYERS)
+    torch.set_num_threads(int(os.environ["THREADS"]))
     control = Control.open(Path(os.environ["WHISTLE_CHANNEL"]) / CONTROL_FILE)
     lazy = MODE == "lazy"
     with whistlestop.run(lazy=lazy) as run:
