@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# On 2 cores: tests wait for real processes a third of the time.
-WORKERS ?= 3
+# On 2 cores: tests wait for real processes, and these for each other, nearly half of the time.
+WORKERS ?= 4
 
 .PHONY: run test check bench soak clean browser
 

@@ -64,7 +64,7 @@ def one_round(storage: RemoteStorage, raw: S3Store, directory: Path, number: int
     pieces, names = [os.urandom(PIECE) for _ in range(PIECES)], [f"{each:064x}" for each in range(PIECES)]
     first, second = state(directory, number, "upload"), state(directory, number, "commit")
     acts: list[tuple[str, Callable[[], object]]] = [
-        ("upload", lambda: parts.upload(storage._objects, "trial/parts", first, {}, lambda written: None)),
+        ("upload", lambda: parts.upload(storage._objects, "trial/parts", first, {})),
         ("raw put", lambda: in_threads(lambda at: obstore.put(raw, names[at], pieces[at], use_multipart=False))),
         ("commit", lambda: storage.commit(second)),
     ]
