@@ -25,6 +25,8 @@ WHOLE: Final = 32 << 20  # larger ones go in blocks, and are fetched in ranges o
 LARGE: Final = 48 << 20  # what the blocks of one take that are under way
 ROOM: Final = 112 << 20  # for all that is on its way
 
+_HUGE: Final = 2 << 20
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -54,7 +56,7 @@ def upload(objects: Objects, parts: str, staged: Staged, there: Mapping[str, int
         try:
             if piece.size <= WHOLE:
                 with room.take(piece.size):
-                    data = memoryview(mmap.mmap(-1, max(1, piece.size)))[: piece.size]  # goes when nobody has it
+                    data = _space(piece.size)
                     _fill(handle, piece, data)
                     entry = FileEntry(piece.size, hashlib.sha256(data).hexdigest())
                     if not is_mine(piece.name, entry):
@@ -181,6 +183,16 @@ class _Room:
             with self._changed:
                 self._left += size
                 self._changed.notify_all()
+
+
+def _space(size: int) -> memoryview:
+    """It goes when nobody has it any more. In large pages, where there are such: small ones take longer to be given
+    than to be hashed."""
+    space = mmap.mmap(-1, max(1, size))
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            space.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(space)[:size]
 
 
 def _fill(handle: int, piece: Piece, data: memoryview) -> None:
