@@ -2,7 +2,7 @@
 import { api } from "../api.js";
 import { useAsking } from "../asking.js";
 import { html, useEffect, useState } from "../lib.js";
-import { bytes, clock, number } from "../format.js";
+import { bytes, number } from "../format.js";
 import { mayAct } from "../me.js";
 import { Ago, Empty, Menu, ProblemBox, Spinner, toast } from "../ui/index.js";
 import { AtRisk, NextSave } from "./risk.js";
@@ -107,7 +107,7 @@ function marks(each) {
     each.pinned && ["pinned", "", "nothing but a person removes it"],
     !each.healthy && ["unhealthy", "is-failed", "a value was not finite before it was saved: no run resumes from it by itself"],
     !each.verified && ["damaged", "is-failed", "it is not what was saved: no run resumes from it"],
-    each.trashed_until && [`removed, until ${clock(each.trashed_until)}`, "is-waiting", `it can be had back until ${moment(each.trashed_until)}`],
+    each.trashed_until && ["removed", "is-waiting", `it can be had back until ${moment(each.trashed_until)}`],
   ].filter(Boolean);
 }
 
