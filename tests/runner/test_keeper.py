@@ -168,8 +168,11 @@ def test_a_storage_that_fails_is_tried_again_until_it_works(desk: Desk, monkeypa
     assert desk.failed == 0
 
 
-def test_what_can_not_be_helped_is_given_up_and_the_next_save_works(desk: Desk) -> None:
-    desk.store.failures = [SaveFailed("the slot makes no sense")]
+@pytest.mark.parametrize(
+    "failure", [SaveFailed("the slot makes no sense"), OverflowError("what nobody thought of")], ids=["ours", "any"]
+)
+def test_what_can_not_be_helped_is_given_up_and_the_next_save_works(desk: Desk, failure: Exception) -> None:
+    desk.store.failures = [failure]
     keeper = desk.keeper()
     keeper.start()
     desk.save(keeper, 1, 2)
@@ -192,16 +195,6 @@ def test_when_the_program_has_ended_a_storage_is_not_waited_for_for_ever(
     assert desk.told.kinds() == ["save_failed", "save_failed"]
     assert desk.told[-1][1]["final"]
     assert keeper.saved_step is None
-
-
-def test_what_nobody_thought_of_does_not_take_a_slot_away(desk: Desk) -> None:
-    desk.store.failures = [OverflowError("an offset that can't be")]
-    keeper = desk.keeper()
-    keeper.start()
-    desk.save(keeper, 1, 2)
-    keeper.finish()
-    assert desk.told.kinds() == ["save_failed", "checkpoint"]
-    assert desk.failed == 1
 
 
 def test_a_file_system_that_hiccups_is_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from whistlestop.client import Client
 from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.world import World, world
 
 
 @pytest.fixture
@@ -14,3 +16,9 @@ def programs() -> Path:
 @pytest.fixture
 def client(server: ServerProcess) -> Client:
     return server.client()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +19,9 @@ from whistlestop.server.services.run_feed import RunFeed
 from whistlestop.server.services.seen import Seen
 from whistlestop.server.store import events, logs, metrics
 from whistlestop.server.store.schema import attempts
-from whistlestop.testing.world import World, ended, world
+from whistlestop.testing.world import World, ended
 from whistlestop.wire.api import LogPage
 from whistlestop.wire.frames import Data, LogLine, pack_record
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
 
 
 def started(here: World) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,6 @@ from whistlestop.testing.world import ME, World, world
 from whistlestop.wire.api import ContinueBody, RunView
 
 BEST = "name: x\ncommand: 'true'\ncheckpoint: {keep: {last: 9, best: 1, by: loss}}\n"
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What an attempt is launched with, and what the server makes of its runner's words about checkpoints."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from whistlestop.testing.world import ME, World, ended, world
 from whistlestop.wire.api import ContinueBody, RunView
 from whistlestop.wire.frames import Data
 from whistlestop.wire.launch import Launch
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

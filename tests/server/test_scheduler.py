@@ -1,6 +1,5 @@
 """The scheduler's passes against an engine that misbehaves."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from whistlestop.server.services import accounts, bundles, ingest, submit, verbs
 from whistlestop.server.store import checkpoints, events, phases, runs
 from whistlestop.testing.checkpoints import write_checkpoint
 from whistlestop.testing.wait import until
-from whistlestop.testing.world import ME, World, ended, unreachable, world
+from whistlestop.testing.world import ME, World, ended, unreachable
 from whistlestop.wire.api import BulkBody, ContinueBody, KillBody, PauseBody, ResumeBody, Submit
 from whistlestop.wire.frames import Data
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
 
 
 def add_checkpoint(here: World, run: str, path: Path, step: int = 5, name: str | None = None) -> None:
