@@ -2,22 +2,34 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# On 2 cores: tests wait for real processes, and these for each other, nearly half of the time.
-WORKERS ?= 4
+# On 2 cores: tests wait for real processes, and these for each other, a part of the time.
+WORKERS ?= 3
+# Each module of tests/clusters has a cluster of its own; they wait for it nearly all of the time.
+CLUSTERS ?= 4
 
-.PHONY: run test check bench soak clean browser
+# Where this is set, every process of every test would compile all that it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test check bench soak clean browser slurm
 
 run: $(VENV)/.run-ready
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/whistle up --run examples/pipeline/whistle.yaml
 
-test: $(VENV)/.dev-ready browser check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: $(VENV)/.dev-ready browser slurm check
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/clusters
+	$(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile tests/clusters
 
 # The dashboard's tests drive a real one. Where it can't be installed they are skipped, but in CI they fail.
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 		|| echo "There is no chromium here: the tests of the dashboard are skipped."
+
+# A real cluster on this machine, in tests/clusters. It starts its own daemons; Debian's are not started.
+slurm:
+	@{ command -v sbatch && [ -x /usr/sbin/munged ] && [ -x /usr/sbin/slurmctld ]; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge iproute2 >/dev/null; } \
+		|| echo "There is no Slurm here: its tests are skipped."
 
 check: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
@@ -36,6 +48,7 @@ soak: $(VENV)/.dev-ready
 	$(BIN)/python -m whistlestop.testing.save_drill --rounds 1000
 	$(BIN)/python -m whistlestop.testing.save_drill --storage s3 --rounds 300
 	$(BIN)/python -m whistlestop.testing.pause_drill --rounds 100
+	$(BIN)/python -m whistlestop.testing.preempt_drill --notices 10 --kills 10
 	$(BIN)/python -m whistlestop.testing.stop_drill --stops 500
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 50 --preemptions 50
 	$(BIN)/python -m whistlestop.testing.ranks_drill --stops 20 --preemptions 20 --nodes 2

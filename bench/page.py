@@ -26,7 +26,7 @@ from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.settings import Settings
 from whistlestop.server.services.vault import Vault
-from whistlestop.server.store import admin
+from whistlestop.server.store import pools
 from whistlestop.server.store.database import Database
 from whistlestop.server.store.schema import phases, runs
 from whistlestop.testing.server import ServerProcess
@@ -152,7 +152,7 @@ def seed(data: Path, count: int) -> None:
         settings=settings, database=database, hub=Hub(), vault=Vault.open(data / "secret.key"), clock=clock.now
     )
     with database.write() as connection:
-        admin.put_pool(connection, "local", engine="local", slots=1, price=1.0)
+        pools.put(connection, "local", at=0.0, engine="local", slots=1, price=1.0)
     spec = spec_of({"name": "train", "command": ["sleep", "1000"]}, name="past")
     actor = Actor("bench", "admin", "t-bench")
     for number in range(count):

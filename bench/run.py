@@ -34,9 +34,10 @@ HERE = Path(__file__).parent
 LOOP = ("step_cost", "log_peers", "server_away")
 WATCHED = ("ingest", "dashboards", "page", "charts")
 SAVES = ("checkpoints", "storage", "cadence")
-NAMES = (*LOOP, *SAVES, "stop_latency", "kill_latency", "submit_latency", "queue_1000", *WATCHED)
+CAPACITY = ("deadlines", "preemption", "scheduling", "clusters", "scale")
+NAMES = (*LOOP, *SAVES, *CAPACITY, "stop_latency", "kill_latency", "submit_latency", "queue_1000", *WATCHED)
 PACKAGES = ("whistlestop", "fastapi", "uvicorn", "uvloop", "websockets", "sqlalchemy", "pydantic", "httpx2", "numpy")
-TIME_LIMIT = 1200.0  # seconds for one; each has its own limits, too
+TIME_LIMIT = 2400.0  # seconds for one; each has its own limits, too
 LEAVE_SECONDS = 120.0  # to end its server and its runs
 
 

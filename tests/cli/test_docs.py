@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from whistlestop.cli.main import COMMANDS
-from whistlestop.wire import spec_file
+from whistlestop.wire import spec_capacity, spec_file, spec_values
 from whistlestop.wire.spec_file import parse_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,6 +23,7 @@ SPEC, CLI = (DOCS / "spec.md").read_text(), (DOCS / "cli.md").read_text()
         spec_file.KEEP_KEYS,
         spec_file.GRACE_KEYS,
         spec_file.SECRET_KEYS,
+        spec_capacity.CAPACITY_KEYS,
     ],
 )
 def test_every_key_of_the_spec_is_documented_with_an_example(keys: tuple[str, ...]) -> None:
@@ -33,13 +34,13 @@ def test_every_key_of_the_spec_is_documented_with_an_example(keys: tuple[str, ..
 
 
 def test_every_cadence_is_documented() -> None:
-    for unit in (*spec_file.CADENCE_UNITS, "auto"):
+    for unit in (*spec_values.CADENCE_UNITS, "auto"):
         assert unit in SPEC
 
 
 def test_every_spec_in_the_docs_is_right() -> None:
     blocks = [part.split("```")[0] for part in SPEC.split("```yaml\n")[1:]]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         parse_spec(block)
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Whistle, own_process
 from tests.cli.watching_kit import TRAINING
 
-from whistlestop.cli.run_view import _attempt_steps
+from whistlestop.cli.output import show
+from whistlestop.cli.run_view import _attempt_steps, _attempt_why, run_view
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
-from whistlestop.wire.api import AttemptView
+from whistlestop.wire.api import AttemptView, PhaseView, ProgressView, RunView
 
 ENDING = TRAINING.replace("100_000", "300").replace("5_000", "100")
 
@@ -66,6 +68,46 @@ def test_an_attempt_that_starts_has_not_gone_back() -> None:
     assert _attempt_steps(AttemptView(**given, resumed_from=3566, last_step=3600)) == "3,566 → 3,600"  # type: ignore[arg-type]
     assert _attempt_steps(AttemptView(**{**given, "status": "lost"}, resumed_from=3566)) == "3,566"  # type: ignore[arg-type]
     assert _attempt_steps(AttemptView(**given)) == ""  # type: ignore[arg-type]
+
+
+def test_an_attempt_says_why_it_is_where_it_is_and_when_it_has_to_leave() -> None:
+    attempt = AttemptView(
+        id="a",
+        number=1,
+        status="started",
+        pool="spot",
+        slots=[0],
+        started_at="2026-01-01T00:00:00Z",
+        why_here="the cheapest",
+        leaves_at="2026-01-01T00:00:30Z",
+        leaves_why="preempted by mia",
+    )
+    said = _attempt_why(attempt)
+    assert said.startswith("has to leave by ")
+    assert said.endswith(":30 (preempted by mia); placed on spot: the cheapest")
+    assert _attempt_why(attempt.model_copy(update={"reachable": False})).startswith("not heard of for a while; has to")
+
+
+def test_a_run_of_several_attempts_is_whole_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    at = "2026-01-01T00:00:00Z"
+    place = {"pool": "spot-a", "host": "node-17", "slots": [0], "started_at": at}
+    attempts = [
+        AttemptView(id="a", number=1, status="preempted", last_step=11_930, ended_at=at, credits=1.25, **place),  # type: ignore[arg-type]
+        AttemptView(id="b", number=2, status="started", resumed_from=11_930, last_step=12_138, **place),  # type: ignore[arg-type]
+    ]
+    done = ProgressView(step=12_138, total=40_000, epoch=12, fraction=0.3, stage="training")
+    phase = PhaseView(name="train", kind="train", status="running", needs=[], attempts=attempts, progress=done)
+    run = RunView(
+        id="r-1", number=7, name="x", project="p", status="running", created_at=at, phases=[phase], progress=done
+    )
+    show(run_view(run))
+    said = capsys.readouterr().out
+    assert "…" not in said
+    for words in ("12,138/40,000", "↯ preempted", "0 → 11,930", "11,930 → 12,138", "spot-a", "node-17"):
+        assert words in said
 
 
 def test_a_list_that_stays_tells_every_change(served: Whistle, server: ServerProcess) -> None:

@@ -31,7 +31,7 @@ from whistlestop.sdk.run import Run
 from whistlestop.sdk.step import Step
 from whistlestop.sdk.training import EXIT_RANK_DIED
 from whistlestop.server import api as server_api
-from whistlestop.server.api import access, link
+from whistlestop.server.api import access, link, nodes
 from whistlestop.server.app import API
 from whistlestop.wire.spec_file import parse_spec
 
@@ -209,6 +209,8 @@ def _routes() -> Iterator[APIRoute]:
 
 def _role(dependant: Dependant) -> str:
     asked = {dependant.call, *(call for each in dependant.dependencies for call in _calls(each))}
+    if nodes.attempt_token in asked:
+        return "an attempt's own token"
     return next(role.__name__ for role in (access.admin, access.member, access.viewer) if role in asked)
 
 

@@ -1,6 +1,7 @@
 """decide(): examples, and a machine that throws random requests and events at it."""
 
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -17,7 +18,7 @@ from whistlestop.domain.lifecycle import (
     live,
     ready,
 )
-from whistlestop.domain.reasons import OUTCOMES, EndReason
+from whistlestop.domain.reasons import OUTCOMES, EndReason, fingerprint
 from whistlestop.domain.states import (
     PHASE_ENDED,
     PHASE_TRANSITIONS,
@@ -28,6 +29,7 @@ from whistlestop.domain.states import (
     RunState,
 )
 from whistlestop.domain.stops import Stop
+from whistlestop.runner.exit import Ending, evidence
 
 
 def attempt(reason: EndReason | None = None, *, number: int = 1, up: bool = True, step: int = 0) -> AttemptFacts:
@@ -67,11 +69,73 @@ def test_an_error_uses_the_budget_and_then_fails() -> None:
     assert change.state is RunState.FAILED
 
 
+def failing(text: str = "exit code 1; its last error line: ValueError: 0x7f21 at 12345", **extra: Any) -> PhaseFacts:
+    phase = running(EndReason.CODE_RAISED, retries=9, **extra)
+    assert phase.attempt is not None
+    return replace(phase, attempt=replace(phase.attempt, text=text, exit_code=1, last_step=7))
+
+
+def test_the_same_failure_twice_without_a_new_checkpoint_ends_it_although_retries_are_left() -> None:
+    first = decide(run_with(failing(saved_step=5)), 0.0)[0]
+    assert isinstance(first, PhaseChange)
+    assert (first.state, first.phase.errors_used, first.phase.failure_step) == (PhaseState.PENDING, 1, 5)
+    seen = {"failure": first.phase.failure, "failure_step": 5, "errors_used": 1}
+    again = failing("exit code 1; its last error line: ValueError: 0x99aa at 67890", saved_step=5, **seen)
+    second = decide(run_with(again), 0.0)[0]
+    assert isinstance(second, PhaseChange)
+    assert second.state is PhaseState.FAILED
+    assert second.reason.startswith("failed twice in the same way at step 7 without a new checkpoint: exit code 1;")
+    for other in (
+        failing(saved_step=6, **seen),  # it had got further
+        failing("exit code 1; its last error line: KeyError: 'x'", saved_step=5, **seen),
+        failing(saved_step=5, trains=False, **seen),  # a task can't save: its retries are all there is
+    ):
+        assert after(run_with(other))[0] == {"train": PhaseState.PENDING}
+
+
+def test_the_words_of_an_end_name_the_error_as_the_fingerprint_looks_for_it() -> None:
+    said = evidence(Ending(exit_code=1), EndReason.CODE_RAISED, exception="ValueError: no")
+    assert fingerprint(EndReason.CODE_RAISED, 1, None, said) == "code_raised 1 ValueError: no"
+
+
 def test_lost_capacity_costs_no_budget() -> None:
     changes = decide(run_with(running(EndReason.PREEMPTED, retries=0)), 0.0)
     assert isinstance(changes[0], PhaseChange)
     assert changes[0].state is PhaseState.PENDING
     assert changes[0].phase.errors_used == 0
+
+
+def test_who_is_preempted_again_and_again_without_a_step_comes_back_later_each_time_but_always() -> None:
+    phase, waits = running(EndReason.PREEMPTED, faults=9), []
+    assert phase.attempt is not None
+    for in_vain in range(30):
+        change = decide(run_with(replace(phase, attempt=replace(phase.attempt, in_vain=in_vain))), 100.0)[0]
+        assert isinstance(change, PhaseChange)
+        assert change.state is PhaseState.PENDING
+        assert change.phase.faults == 9, "that is no fault of ours, nor does it take one back"
+        waits.append(change.not_before - 100.0)
+    assert waits[:8] == [0, 0, 1, 2, 5, 15, 30, 60]
+    assert waits[-1] == 60
+
+
+def test_nobody_says_of_a_task_that_it_came_to_no_step() -> None:
+    for trains in (True, False):
+        phase = running(EndReason.PREEMPTED, trains=trains)
+        assert phase.attempt is not None
+        [change, _] = decide(run_with(replace(phase, attempt=replace(phase.attempt, in_vain=2))), 0.0)
+        since = ", since it came to no step there" if trains else ""
+        assert change.reason == f"the capacity was reclaimed; it goes on elsewhere in 1 s{since}"
+
+
+def test_what_a_budget_has_paused_says_so() -> None:
+    run = run_with(running(EndReason.PAUSED), request=Stop.PAUSE)
+    for by, reason in (
+        ("me", "paused on request"),
+        ("the budget of project lab", "paused: the budget of project lab is used up"),
+    ):
+        change = after(replace(run, request_by=by))[1]
+        assert change is not None
+        assert (change.state, change.reason) == (RunState.WAITING, reason)
 
 
 def test_our_own_faults_without_progress_end_after_a_while() -> None:

@@ -37,7 +37,7 @@ def test_what_signals_do_not_end_is_named_within_the_time_given(
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)  # as if it hung in the kernel
     began = time.monotonic()
     gone = Tree(attempt).end(timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert [held.pid for held in gone.held] == [process.pid]
     assert gone.held[0].why
 

@@ -37,6 +37,7 @@ def test_a_resumed_loop_comes_to_the_same_bits(tmp_path: Path) -> None:
     assert report.metrics == {"loss": 3 * PER_EPOCH + 10, "val_loss": 3}
 
 
+@pytest.mark.long  # the loop is the user's own, as in PyTorch and TensorFlow
 def test_a_stop_ends_the_loop_at_the_next_step(tmp_path: Path) -> None:
     with example_program(EXAMPLE, tmp_path, {"EPOCHS": "100000"}) as program:
         program.wait_for_step(PER_EPOCH + 5)

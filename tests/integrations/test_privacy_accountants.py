@@ -25,7 +25,10 @@ def need(package: str) -> None:
         missing(f"the package {package}")
 
 
-@pytest.fixture(params=["opacus rdp", "opacus prv", "dp_accounting rdp", "dp_accounting pld"])
+PLD = pytest.param("dp_accounting pld", marks=pytest.mark.long)
+
+
+@pytest.fixture(params=["opacus rdp", "opacus prv", "dp_accounting rdp", PLD])
 def spent(request: pytest.FixtureRequest) -> Callable[[int], float]:
     package, accountant = request.param.split()
     need(package)

@@ -192,14 +192,18 @@ LADDER = {"flag": 60.0, "interrupt": 5.0, "terminate": 5.0, "attach": 0.5, "kill
 class Kit:
     """A directory, a peer and an engine; whatever was launched is ended by `close`."""
 
-    def __init__(self, root: Path, *, walk: bool) -> None:
+    def __init__(self, root: Path, *, walk: bool, peer: Peer | None = None) -> None:
         self.root = root
         self.walk = walk
-        self.peer = Peer(root / "server.json")
-        self.engine = LocalEngine(root / "attempts", walk=walk)
+        self.peer = peer or Peer(root / "server.json")
+        self.engine = self.fresh()
         self.work = root / "work"
         self.work.mkdir()
         self.jobs: list[JobId] = []
+
+    def fresh(self) -> LocalEngine:
+        """An engine that knows nothing but what is there: a server that has started anew has one."""
+        return LocalEngine(self.root / "attempts", walk=self.walk)
 
     def launch(self, *command: str, secrets: dict[str, str] | None = None, **fields: Any) -> JobId:
         wanted = self.describe(*command, **fields)

@@ -236,12 +236,51 @@ def test_a_kill_does_not_wait_for_an_upload_and_nothing_is_told_behind_it(desk: 
     keeper.announce(desk.lay(1))
     keeper.announce(desk.lay(2, slot=1))
     until(lambda: desk.store.begun, "the first to be written")
-    keeper.finish(0.01)
+    assert not keeper.finish(0.01)
     desk.store.hold.set()
     keeper._thread.join(20)
     assert not keeper._thread.is_alive()
     assert desk.told == []
     assert desk.store.begun == [1]
+
+
+def test_what_is_given_up_at_the_end_is_not_safe_though_its_slot_is_free(desk: Desk) -> None:
+    desk.store.failures = [StorageFailed("away")]
+    keeper = desk.keeper()
+    keeper.announce(desk.lay(1))
+    until(desk.told.kinds, "the failure")
+    safe = keeper.finish(0.01)
+    keeper._thread.join(20)
+    assert not keeper.busy
+    assert safe is False
+
+
+def test_what_is_told_is_safe_while_older_ones_are_being_removed(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=1))
+    keeper.start()
+    desk.store.removing.clear()
+    desk.save(keeper, 1, 2)
+    until(lambda: desk.told.steps() == [1, 2], "the second to be told of")
+    assert keeper.busy
+    assert keeper.finish(0.01)
+    desk.store.removing.set()
+    keeper._thread.join(20)
+
+
+@pytest.mark.parametrize("step", [-1000.0, 1000.0])
+def test_a_clock_that_is_set_meanwhile_does_not_change_how_long_a_save_takes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    taken: list[float] = []
+    desk.store.hold.clear()
+    keeper = desk.keeper(durable=lambda step, seconds: taken.append(seconds))
+    now = time.time
+    keeper.announce(desk.lay(1, at=now() - 100))
+    until(lambda: desk.store.begun, "the save to be written")
+    monkeypatch.setattr(time, "time", lambda: now() + step)
+    desk.store.hold.set()
+    keeper.finish()
+    assert taken == [pytest.approx(100, abs=10)]
 
 
 def test_a_kill_that_comes_while_the_last_save_is_written_does_not_wait_for_it(desk: Desk) -> None:

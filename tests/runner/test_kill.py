@@ -86,7 +86,7 @@ def test_a_killed_program_leaves_nothing(both: Kit, program: str) -> None:
     both.peer.send(KILL)
     ended = both.ended()
     assert ended["reason"] == "killed"
-    assert ended["gone_at"] - asked < 5
+    assert ended["gone_at"] - asked < 20
     assert both.alive(job) == []
     assert tagged(tag) == []
     both.wait_done(job)

@@ -14,7 +14,7 @@ from whistlestop.blobs import remote
 from whistlestop.blobs.objects import Objects
 from whistlestop.blobs.open import open_storage
 from whistlestop.blobs.storage import Storage
-from whistlestop.runner.prepare import CannotStart, prepare
+from whistlestop.runner.prepare import CannotStart, environment, prepare
 from whistlestop.sdk.fetched import mark_of, wait_until_fetched
 from whistlestop.testing.proxy import Fault, FaultProxy, Rule
 from whistlestop.testing.s3 import S3Server
@@ -137,6 +137,8 @@ def test_what_is_fetched_beside_the_program_is_chosen_by_its_manifest_and_marked
     assert not [path for _, path in bucket.proxy.requests if "/parts/" in path]
     assert mark_of(Path(chosen.path)).exists()
     assert chosen.fetching.run() is None
+    assert mark_of(Path(chosen.path)).exists(), "that it is there is said first"
+    chosen.fetching.release()
     wait_until_fetched(Path(chosen.path))
     assert (Path(chosen.path) / "state").read_bytes() == b"6" * 1000
 
@@ -259,3 +261,10 @@ def test_what_was_found_damaged_is_not_built_on(bucket: Bucket, kit: Kit) -> Non
     found, aside = bucket.storage().newest("train")
     assert found is not None
     assert (found.step, aside) == (7, [])
+
+
+def test_gpus_are_those_that_the_pool_gives_to_the_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.exists", lambda path: path == "/proc/driver/nvidia/gpus")
+    given = [environment(described(tmp_path, slots=[0, 1], devices=each), {}, restore=None) for each in (None, [6, 3])]
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in given] == ["0,1", "6,3"]
+    assert {each["WHISTLE_SLOTS"] for each in given} == {"0,1"}

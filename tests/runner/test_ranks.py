@@ -2,7 +2,9 @@
 
 import importlib.util
 import sys
+import time
 
+import pytest
 from runner_kit import Kit, until
 
 from whistlestop.domain.stops import Stop
@@ -47,12 +49,17 @@ def test_a_rank_that_died_is_named_in_the_reason(kit: Kit) -> None:
     assert "rank 2 died first" in ended["evidence"]
 
 
-def test_all_ranks_are_paused_and_the_checkpoint_holds_each(kit: Kit) -> None:
+@pytest.mark.parametrize("reason", ["paused", "preempted"])
+def test_all_ranks_leave_together_and_the_checkpoint_holds_each(kit: Kit, reason: str) -> None:
     ranks(kit)
     until(lambda: "training" in kit.peer.kinds(), "the loop")
-    kit.peer.send(Order(seq=1, stop=Stop.PAUSE))
+    orders = {
+        "paused": Order(seq=1, stop=Stop.PAUSE),
+        "preempted": Order(seq=1, preempt_deadline=time.time() + 20, preempt_why="it goes"),
+    }
+    kit.peer.send(orders[reason])
     ended = kit.ended()
-    assert ended["reason"] == "paused"
+    assert ended["reason"] == reason
     assert ended["saved_step"] == ended["last_step"] > 0
 
 

@@ -18,8 +18,9 @@ from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalReader
 from whistlestop.channel.layout import Kind
+from whistlestop.domain.ids import new_id
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 # A shell may have told its background jobs to ignore SIGINT; children would inherit that.
 PREAMBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
@@ -39,6 +40,7 @@ class Channel:
     root: Path
     control: Control
     extra: dict[str, str] = field(default_factory=dict)
+    attempt: str = field(default_factory=lambda: new_id("a"))  # its own: places in memory are named by it
 
     @property
     def directory(self) -> Path:
@@ -54,7 +56,7 @@ class Channel:
             layout.ENV_CHANNEL: str(self.directory),
             layout.ENV_RUN_NAME: "test",
             layout.ENV_PHASE: "train",
-            layout.ENV_ATTEMPT: "a-1",
+            layout.ENV_ATTEMPT: self.attempt,
             layout.ENV_ATTEMPT_NUMBER: "1",
             layout.ENV_CHECKPOINTS: str(self.root / "checkpoints"),
             **self.extra,

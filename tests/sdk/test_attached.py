@@ -74,7 +74,7 @@ def test_the_end_of_all_steps_is_told_with_its_checkpoint(attached: Channel) -> 
     assert [each["dir"] for each in told] == [str(each.path) for each in reversed(attached.store.list("train"))]
     newest = attached.store.list("train")[0]
     assert newest.meta["metrics"] == {"loss": 9.0, "bad": None}
-    assert (newest.attempt_id, newest.attempt_number) == ("a-1", 1)
+    assert (newest.attempt_id, newest.attempt_number) == (attached.attempt, 1)
     (reasons,) = attached.events("stop_reasons")
     assert reasons["reasons"] == [{"reason": "all_steps_done", "decisive": True, "text": "all 10 steps done"}]
     assert attached.events("summary")[0]["values"] == {"best": 0.25}

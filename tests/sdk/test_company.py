@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sdk.conftest import unhurried
 
 import whistlestop
 from whistlestop.channel import layout
@@ -63,7 +64,7 @@ def test_a_second_run_of_one_process_warns_and_harms_nothing(
                 second.log(loss=2.0)
         assert capfd.readouterr().err.count("is taken") == 1
         assert attached.control[Word.STEP] == 0
-        for _ in first_steps:
+        for _ in unhurried(first, first_steps):
             first.log(loss=1.0)
     assert attached.points() == [(step, {"loss": 1.0}) for step in range(3)]
     assert attached.steps() == [3, 2, 1]

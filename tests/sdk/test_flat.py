@@ -306,7 +306,9 @@ def test_nothing_is_written_any_more_when_a_copy_was_interrupted() -> None:
                 signal.setitimer(signal.ITIMER_REAL, delay / 2000)
                 copy_all(memoryview(target), copies, threads=2)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupted:
+            except (Interrupted, KeyError) as error:
+                if not isinstance(error.__context__ or error, Interrupted):  # a cut Thread.start has a KeyError
+                    raise
                 interrupted += 1
             target[-PAGE:] = 7  # what a helper would write last
             until(lambda: not any(each.is_alive() for each in set(threading.enumerate()) - others))

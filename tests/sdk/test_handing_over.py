@@ -16,7 +16,6 @@ from whistlestop.blobs import staged
 from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel import layout
 from whistlestop.channel.layout import EXIT_PAUSED, Loop, Word
-from whistlestop.domain.ids import new_id
 from whistlestop.domain.stops import Stop
 from whistlestop.sdk import room
 from whistlestop.sdk.saver import PERIODIC
@@ -26,11 +25,10 @@ from whistlestop.sdk.training import Training
 @pytest.fixture
 def channel(channel: Any, tmp_path: Path) -> Any:
     """With a directory for the slots. What is done with them is up to the test."""
-    attempt = new_id("a")  # its own: places in memory are named by it
     (tmp_path / "stage").mkdir()
-    channel.extra |= {layout.ENV_STAGE: str(tmp_path / "stage"), layout.ENV_ATTEMPT: attempt}
+    channel.extra |= {layout.ENV_STAGE: str(tmp_path / "stage")}
     yield channel
-    shutil.rmtree(room.MEMORY / f"whistle-{attempt}", ignore_errors=True)
+    shutil.rmtree(room.MEMORY / f"whistle-{channel.attempt}", ignore_errors=True)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_a_goodbye_does_not_wait_for_ever(met: Met, monkeypatch: pytest.MonkeyPa
     met.groups[2].end(Loop.FINISHED)  # rank 3 lives, trains and does not save
     begun = time.monotonic()
     met.close[1]()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
     assert met.lost == []
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_does_not_answer_is_lost(met: Met, monkeypatch: pytest.Monke
     monkeypatch.setattr(nodes._Outpost, "_answer", lambda *_: stop.wait(20) and 0)
     begun = time.monotonic()
     met.groups[0].decide(1, {Word.STOP_LEVEL: 1})
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
     until(lambda: any(rank == 2 for rank, _ in met.lost))
     with pytest.raises(RanksApart, match="rank 2 has died"):
         met.groups[0].wait(lambda: False, "all")

@@ -42,6 +42,21 @@ def test_with_room_they_are_in_memory_and_the_directory_links_there(tmp_path: Pa
     assert list(staged.slots(tmp_path / "stage")) == [tmp_path / "stage" / "slot-0"]
 
 
+def test_what_another_process_of_the_same_attempt_holds_is_left_alone(tmp_path: Path, memory: Path) -> None:
+    first, second = Slots(tmp_path / "one", memory, owned=True), Slots(tmp_path / "two", memory, owned=True)
+    for them in (first, second):
+        slot = them.take()
+        assert slot is not None
+        them.open(slot, MEGABYTE)
+        them.buffer(slot, MEGABYTE)[:3] = b"abc"
+    assert (tmp_path / "one" / "slot-0").resolve() == memory / "slot-0"
+    assert not (tmp_path / "two" / "slot-0").is_symlink()
+    second.close()  # and takes nothing of the first with it
+    assert (memory / "slot-0" / "buffer").read_bytes()[:3] == b"abc"
+    first.close()
+    assert not memory.exists()
+
+
 @pytest.mark.parametrize("why", ["too large", "no tmpfs", "nothing left"])
 def test_without_room_they_are_on_disk(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     if why == "too large":

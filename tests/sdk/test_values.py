@@ -43,6 +43,13 @@ def _no_reads() -> None:
     Scalar.reads = 0
 
 
+@pytest.fixture
+def _young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, none of them is surely computed yet."""
+    monkeypatch.setattr(values, "AGE_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("_young")
 def test_values_on_a_device_are_not_read_in_the_loop(attached: Any) -> None:
     with whistlestop.run() as run:
         for step in run.steps(40):
@@ -54,6 +61,7 @@ def test_values_on_a_device_are_not_read_in_the_loop(attached: Any) -> None:
     assert [step for step, seen in attached.points() if "lr" in seen] == list(range(40))
 
 
+@pytest.mark.usefixtures("_young")
 def test_many_of_them_are_read_in_lots(attached: Any) -> None:
     lots = []
     with whistlestop.run() as run:

@@ -359,7 +359,7 @@ def test_a_hundred_sparklines_take_a_handful_of_queries(tmp_path: Path) -> None:
             sa.event.listen(connection, "before_cursor_execute", lambda *words: asked.append(words[2]))
             lines = charts.sparklines(connection, ids, 40).sparklines
         assert len(asked) <= 10
-        assert list(lines) == ids[:-1]  # the last one has logged nothing
+        assert {*lines} == {*ids[:-1]}  # the last one has logged nothing
         assert {line.name for line in lines.values()} == {"accuracy", "train/loss", "my_Loss"}
         assert all(len(line.x) <= 40 for line in lines.values())
         assert all(line.y[-1] == 0.0 for line in lines.values())

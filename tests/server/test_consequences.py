@@ -9,6 +9,7 @@ import pytest
 from whistlestop.domain.errors import BadRequest, NotFound, Refused
 from whistlestop.engines.base import JobState
 from whistlestop.server.services import consequences, ingest, preview, steering, verbs
+from whistlestop.server.store import pools
 from whistlestop.testing.world import ME, World, world
 from whistlestop.wire.api import BulkBody, ExtendBody, KillBody, PauseBody, ResumeBody, RunView, StopBody
 from whistlestop.wire.frames import Data, Progress, RunnerEvent, pack_record
@@ -86,6 +87,21 @@ def test_a_kill_tells_what_is_lost_since_the_checkpoint_and_who_gets_the_slots(h
     assert found.credits.saved == pytest.approx(850 * 36 / 150)
     assert found.takes is None, "nothing was measured yet"
     assert found.at_most_s == 30.0
+
+
+def test_slots_of_a_host_that_is_excluded_go_to_nobody(here: World) -> None:
+    hosts = [{"name": "h1", "slots": 1}, {"name": "h2", "slots": 1}]
+    with here.context.database.write() as connection:
+        pools.put(connection, "local", at=here.now, hosts=hosts)
+    first, second = here.submit("name: a\ncommand: 'true'\n"), here.submit("name: b\ncommand: 'true'\n")
+    here.settle()
+    with here.context.database.write() as connection:
+        pools.put_host(connection, "local", "h1", excluded_at=here.now, excluded_by="me")
+    waits = here.submit("name: c\ncommand: 'true'\n")
+    here.settle()
+    on = {here.attempt(run.id).host: run for run in (first, second)}
+    kills = [look(here, on[host], "kill").frees for host in ("h1", "h2")]
+    assert [[each.number for each in frees.next] for frees in kills if frees is not None] == [[], [waits.number]]
 
 
 def test_a_stop_keeps_the_result_and_names_the_phases_that_go_on(here: World) -> None:

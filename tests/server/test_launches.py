@@ -62,6 +62,8 @@ def test_a_checkpoint_is_fetched_beside_a_program_that_is_known_to_wait_for_it(h
     second = Attempt(here, run)
     second.at(7)
     second.ended("preempted")
+    here.now += 1  # preempted twice without a step: it comes back a little later
+    here.settle()
     assert launch(here, run.id).fetch_beside
     Attempt(here, run).ended("checkpoint_damaged")
     assert not launch(here, run.id).fetch_beside, "an older one has to be found first"

@@ -346,7 +346,29 @@ def test_a_budget_stops_training_with_its_result_and_is_not_overrun(
     ended = server.wait(run.id)
     assert ended.phases[0].stop_reasons[0].reason == "budget_exhausted"
     assert client.checkpoints(run.id)
-    assert 3 < ended.credits.used < 8
+    assert 1 < ended.credits.used <= 4
+
+
+def test_a_run_killed_after_a_fifth_has_used_a_fifth_and_saved_the_rest(
+    dear: ServerProcess, client: Client, programs: Path
+) -> None:
+    run = dear.submit(train(steps=1000), directory=programs)
+
+    def fifth() -> bool:
+        cost = client.run(run.id).credits
+        return cost.estimated is not None and cost.used > cost.estimated / 5
+
+    until(fifth, what="a fifth of it to be used")
+    client.kill(run.id)
+    ended = dear.wait(run.id, "killed").credits
+    assert ended.estimated is not None
+    assert ended.saved is not None
+    assert ended.used + ended.saved == pytest.approx(ended.estimated)
+    assert ended.estimated / 5 < ended.used < ended.estimated
+    again = client.run(run.id).credits
+    assert again.used == ended.used, "the meter stands"
+    assert sum(again.kinds.values()) == pytest.approx(ended.used)
+    assert {"starting", "productive", "stopping"} <= set(again.kinds)
 
 
 def test_the_ledger_adds_up_over_attempts(start_server: Callable[..., ServerProcess], programs: Path) -> None:

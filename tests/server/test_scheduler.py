@@ -85,6 +85,18 @@ def test_an_attempt_that_once_spoke_is_never_launched_a_second_time(here: World)
     assert (first.state, first.reason) == ("lost", "runner_lost")
 
 
+def test_no_attempt_ends_before_it_began_also_if_the_clock_was_set_back(here: World) -> None:
+    run = here.submit()
+    here.settle()
+    attempt = here.attempt(run.id)
+    with here.context.database.write() as connection:
+        phases.update_attempt(connection, attempt.id, seen_at=here.now)
+    del here.engine.says[attempt.id]
+    here.now -= 5
+    here.passes.check_everything()
+    assert here.attempt(run.id).ended_at == attempt.started_at
+
+
 def test_a_kill_goes_past_a_runner_that_does_not_carry_it_out_but_not_before_the_specs_grace(here: World) -> None:
     from whistlestop.testing.wait import until
 

@@ -14,7 +14,19 @@ from whistlestop.domain.errors import Ambiguous, NotFound, Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.store import admin, checkpoints, durations, events, logs, metrics, phases, runs, streams
+from whistlestop.server.store import (
+    admin,
+    checkpoints,
+    durations,
+    events,
+    logs,
+    metrics,
+    phases,
+    placing,
+    pools,
+    runs,
+    streams,
+)
 from whistlestop.server.store.database import Database
 from whistlestop.server.store.runs import Filter
 from whistlestop.server.store.schema import metadata
@@ -40,7 +52,9 @@ def new_run(database: Database, name: str = "run", **values: Any) -> str:
             },
         )
         row = {"id": f"{run_id}.0", "run_id": run_id, "ordinal": 0, "name": "train", "kind": "train"}
-        more = {"state": PhaseState.PENDING, "needs": [], "slots": 1, "retries": 0, "stop_reasons": []}
+        more = {
+            "state": PhaseState.PENDING, "needs": [], "slots": 1, "retries": 0, "stop_reasons": [], "ready_at": 0.0,
+        }  # fmt: skip
         phases.insert(connection, [{**row, **more}])
     return run_id
 
@@ -153,9 +167,9 @@ def test_the_first_end_of_an_attempt_counts(database: Database) -> None:
 def test_slots_are_taken_until_the_attempt_has_ended(database: Database) -> None:
     attempt_id = new_attempt(database, new_run(database), [0, 3])
     with database.write() as connection:
-        assert admin.taken_slots(connection, "local") == {0, 3}
+        assert pools.taken_slots(connection) == {"local": {0, 3}}
         phases.end_attempt(connection, attempt_id, AttemptState.COMPLETED, ended_at=2.0)
-        assert admin.taken_slots(connection, "local") == frozenset()
+        assert pools.taken_slots(connection) == {}
 
 
 def test_a_write_that_raises_leaves_nothing_behind(database: Database) -> None:
@@ -290,7 +304,7 @@ def test_search_looks_into_names_and_notes_and_takes_wildcards_as_they_are(datab
 def test_the_queue_is_ordered_by_priority_and_then_by_number(database: Database) -> None:
     low, high, also = new_run(database), new_run(database, priority=5), new_run(database)
     with database.read() as connection:
-        assert [row.run_id for row in runs.queue(connection, now=1.0, limit=9)] == [high, low, also]
+        assert [row.run_id for page in placing.queue(connection, 1.0) for row in page] == [high, low, also]
         rows = [runs.get(connection, run_id) for run_id in (low, high, also)]
         assert runs.positions(connection, rows) == [2, 1, 3]
 

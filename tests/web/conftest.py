@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, expect, sync_playwright
 
 from whistlestop.testing.missing import missing, needed
 from whistlestop.testing.server import ServerProcess
@@ -31,6 +31,8 @@ FLAGS = (
 AXE = """options => axe.run(document, options).then(({ violations }) => violations
   .filter(({ impact }) => ["serious", "critical"].includes(impact))
   .map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 5).map(({ target }) => target)}`))"""
+PATIENCE = 60_000  # milliseconds: a machine with much else to do takes its time
+expect.set_options(timeout=PATIENCE)
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
@@ -101,7 +103,7 @@ class Pages:
             name, value = session_of(server, token)
             made.add_cookies([{"name": name, "value": value, "url": server.url}])
         page = made.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE)
         errors = self._errors[page] = []
         page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
         page.on("pageerror", lambda error: errors.append(str(error)))

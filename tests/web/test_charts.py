@@ -75,10 +75,10 @@ def test_a_chart_appears_and_grows_without_a_reload(web_server: ServerProcess, p
     page = page_of(web_server)
     page.goto(f"/runs/{run}?tab=charts")
     page.locator("figure canvas").first.wait_for()
-    until(lambda: points(page) > 0, what="the first points", within=20)
+    until(lambda: points(page) > 0, what="the first points")
     page.evaluate("window.same = document.querySelector('figure canvas')")
     before = points(page)
-    until(lambda: points(page) > before + 20, what="the chart to grow", within=20)
+    until(lambda: points(page) > before + 20, what="the chart to grow")
     assert page.evaluate("window.same.isConnected"), "the plot was made anew"
     assert page_of.errors(page) == []  # type: ignore[attr-defined]
     web_server.client().kill(run)
@@ -103,18 +103,18 @@ def test_every_chart_is_there_in_order_and_what_was_superseded_is_dimmed(
     over = page.locator("figure .u-over").first
     over.hover(position={"x": 150, "y": 50})
     legend = page.locator("figure .chart-legend").first
-    until(lambda: "attempt 1, superseded" in legend.inner_text(), what="the superseded value", within=10)
+    until(lambda: "attempt 1, superseded" in legend.inner_text(), what="the superseded value")
     # One crosshair for all.
     values = page.locator("figure .legend-x").all_inner_texts()
     assert len(values) >= 3
     assert len(set(values)) == 1
     page.get_by_label("Superseded").uncheck()
     over.hover(position={"x": 155, "y": 50})
-    until(lambda: "superseded" not in legend.inner_text(), what="no superseded value", within=10)
+    until(lambda: "superseded" not in legend.inner_text(), what="no superseded value")
     page.get_by_label("Superseded").check()
     page.set_viewport_size({"width": 1280, "height": 1900})  # so that every chart is in view
     charts(page, resumed)
-    until(lambda: page.locator("figure canvas").count() >= 7, what="every chart", within=15)
+    until(lambda: page.locator("figure canvas").count() >= 7, what="every chart")
     check_page(page, "run-charts")
 
 
@@ -127,7 +127,7 @@ def test_a_spike_of_one_step_is_seen_in_a_chart_that_is_narrower_than_the_run(
     charts(page, resumed)
     until(lambda: 100 < points(page) < 600, what="buckets instead of steps")
     assert page.locator("figure .chart-values").first.inner_text().split()[-1] == "40"
-    until(lambda: page.evaluate(TOP_OF_PLOT) > 10, what="the spike's ink at the top", within=10)
+    until(lambda: page.evaluate(TOP_OF_PLOT) > 10, what="the spike's ink at the top")
 
 
 def test_zooming_by_drag_and_by_keys_asks_the_server_for_that_window(
@@ -135,48 +135,45 @@ def test_zooming_by_drag_and_by_keys_asks_the_server_for_that_window(
 ) -> None:
     page = page_of(web_server)
     charts(page, resumed)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/charts?" in request.url else None)
     box = page.locator("figure .u-over").first.bounding_box()
     page.mouse.move(box["x"] + 50, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 150, box["y"] + 60, steps=4)
-    page.mouse.up()
-    page.get_by_role("button", name="Reset zoom").wait_for()
-    assert "from=" in page.url
-    until(lambda: any("from=" in url and "to=" in url for url in asked), what="the window", within=10)
+    with page.expect_request(lambda request: all(part in request.url for part in ("/charts?", "from=", "to="))):
+        page.mouse.up()
+    page.wait_for_url(lambda url: "from=" in url)
     page.get_by_role("button", name="Reset zoom").click()
-    until(lambda: "from=" not in page.url, what="the whole again", within=10)
+    page.wait_for_url(lambda url: "from=" not in url)
     host = page.locator("figure .plot-host").first
     host.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    until(lambda: "step " in host.locator("[aria-live]").inner_text(), what="the value in words", within=10)
+    until(lambda: "step " in host.locator("[aria-live]").inner_text(), what="the value in words")
     page.keyboard.press("+")
-    until(lambda: "to=" in page.url, what="a zoom", within=10)
+    page.wait_for_url(lambda url: "to=" in url)
     page.keyboard.press("Escape")
-    until(lambda: "to=" not in page.url, what="the whole again", within=10)
+    page.wait_for_url(lambda url: "to=" not in url)
     page.locator("figure").first.get_by_role("button", name="as a table").click()
     assert page.locator("figure").first.locator("tbody tr").count() > 20
 
 
 def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
-    web_server: ServerProcess, resumed: str, other: str, page_of: Any, check_page: Callable[..., None]
+    web_server: ServerProcess, resumed: str, other: str, page_of: Any, refused: Any, check_page: Callable[..., None]
 ) -> None:
     page = page_of(web_server)
     charts(page, resumed)
     page.get_by_role("button", name="Compare").click()
-    page.route("**/api/v1/runs?*", lambda route: route.abort(), times=1)
-    page.get_by_label("Find a run of").fill("oth")
-    page.get_by_role("dialog").get_by_role("alert").wait_for()
+    with refused(page, re.compile(r"/api/v1/runs\?.*search=oth\b")):
+        page.get_by_label("Find a run of").fill("oth")
+        page.get_by_role("dialog").get_by_role("alert").wait_for()
     page.get_by_label("Find a run of").fill("other")
     page.get_by_role("dialog").get_by_role("alert").wait_for(state="detached")
     assert len(page_of.errors(page)) == 1  # of the lost request
     page.get_by_role("dialog").get_by_text("other run").click()
     page.get_by_role("dialog").get_by_role("button", name="Compare").click()
-    until(lambda: f"compare={other}" in page.url, what="the address", within=10)
+    page.wait_for_url(lambda url: f"compare={other}" in url)
     legend = page.locator("figure .chart-legend").first
-    until(lambda: "other run" in legend.inner_text(), what="the other run's curve", within=10)
+    until(lambda: "other run" in legend.inner_text(), what="the other run's curve")
     dashes = legend.locator("line").evaluate_all("lines => lines.map(line => line.getAttribute('stroke-dasharray'))")
     assert len(set(dashes)) == len(dashes) == 2
     page.get_by_role("button", name="Show loss as a table").click()
@@ -185,10 +182,10 @@ def test_other_runs_are_drawn_beside_it_and_the_link_says_so(
     assert values.last.locator("td").nth(1).inner_text() != "–"
     page.get_by_role("button", name="Show loss as a table").click()
     page.get_by_role("radio", name="time").check()
-    until(lambda: "axis=time" in page.url, what="the axis", within=10)
+    page.wait_for_url(lambda url: "axis=time" in url)
     page.locator("figure canvas").first.wait_for()
     page.get_by_label("Find a chart by name").fill("loss")
-    until(lambda: page.locator("figure").count() == 2, what="the two losses", within=10)
+    until(lambda: page.locator("figure").count() == 2, what="the two losses")
     page.get_by_label("Smoothing").fill("0.9")
     page.get_by_label("Log scale").check()
     check_page(page, "run-charts-compared")
@@ -252,12 +249,12 @@ def test_a_run_that_diverged_looks_like_one(
     page = page_of(web_server)
     charts(page, diverged)
     loss = page.locator("figure", has=page.get_by_role("heading", name="loss"))
-    until(lambda: "NaN since step 50 (250 values)" in loss.inner_text(), what="since when", within=10)
+    until(lambda: "NaN since step 50 (250 values)" in loss.inner_text(), what="since when")
     assert loss.locator(".chart-values > div").first.inner_text().split() == ["last", "NaN"]
     page.get_by_label("Ignore outliers").check()
-    until(lambda: "outliers=ignore" in page.url, what="the address", within=10)
+    page.wait_for_url(lambda url: "outliers=ignore" in url)
     spiky = page.locator("figure", has=page.get_by_role("heading", name="spiky"))
-    until(lambda: "1 above, up to 1,000" in spiky.inner_text(), what="what is not shown", within=10)
+    until(lambda: "1 above, up to 1,000" in spiky.inner_text(), what="what is not shown")
     check_page(page, "run-charts-diverged")
     page.goto("/projects/diverged")
     line = page.locator(".sparkline").first
@@ -275,19 +272,19 @@ def test_the_window_stays_within_what_there_is_moves_nothing_and_outlives_anothe
     host.focus()
     page.keyboard.press("-")
     page.keyboard.press("+")
-    until(lambda: "from=" in page.url, what="a zoom about the middle", within=10)
+    page.wait_for_url(lambda url: "from=" in url)
     window = dict(re.findall(r"(from|to|phase)=([^&]+)", page.url))
     assert 0 < float(window["from"]) < float(window["to"]) < 300, "the whole was zoomed out of"
     assert window["phase"] == "train"
     assert page.locator("figure").first.bounding_box()["y"] == top, "the charts have moved"
     page.get_by_role("link", name="Events").click()
-    until(lambda: "from=" not in page.url, what="another tab", within=10)
+    page.wait_for_url(lambda url: "from=" not in url)
     page.get_by_role("link", name="Charts").click()
-    until(lambda: f"from={window['from']}" in page.url, what="the zoom again", within=10)
+    page.wait_for_url(lambda url: f"from={window['from']}" in url)
     host.wait_for()
     host.focus()
     page.keyboard.press("-")
-    until(lambda: "from=" not in page.url and "to=" not in page.url, what="the whole again", within=10)
+    page.wait_for_url(lambda url: "from=" not in url and "to=" not in url)
 
 
 def test_a_compared_run_goes_on_growing_and_one_that_is_not_there_is_told(
@@ -299,11 +296,10 @@ def test_a_compared_run_goes_on_growing_and_one_that_is_not_there_is_told(
     until(
         lambda: page.evaluate(asked, f"{resumed}/charts?") >= 3,
         what="the other run's charts again and again",
-        within=15,
     )
     assert "nobody can't be found" in page.locator(".compared-list").inner_text()
     page.get_by_role("button", name="Compare no longer with nobody").click()
-    until(lambda: "nobody" not in page.url, what="the address without it", within=10)
+    page.wait_for_url(lambda url: "nobody" not in url)
     assert resumed in page.url
 
 
@@ -322,7 +318,7 @@ def test_the_next_phase_does_not_take_the_place_of_the_one_that_is_looked_at(
     offer.wait_for(timeout=30_000)
     assert page.get_by_label("Phase").input_value() == "pretrain"
     offer.click()
-    until(lambda: page.get_by_label("Phase").input_value() == "tune", what="the next phase", within=10)
-    assert "phase=tune" in page.url
+    until(lambda: page.get_by_label("Phase").input_value() == "tune", what="the next phase")
+    page.wait_for_url(lambda url: "phase=tune" in url)
     assert offer.count() == 0
     web_server.client().kill(run)

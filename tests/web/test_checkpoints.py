@@ -16,7 +16,7 @@ from whistlestop.testing.wait import until
 from whistlestop.wire.api import RunView
 
 PROGRAMS = Path(whistlestop.testing.programs.__file__).parent
-SOON = 20_000
+SOON = 60_000
 
 
 @pytest.fixture(scope="module")

@@ -66,17 +66,15 @@ def test_however_many_tabs_are_open_each_one_works_and_hears_what_is_new(
     tabs = [first, *(first.context.new_page() for _ in range(TABS - 1))]
     streams = [Streams(tab) for tab in tabs]
     for tab in tabs:
-        tab.goto("/projects/p", timeout=15_000)
-        tab.locator(f"[data-run='{run}']").wait_for(timeout=15_000)
-    until(
-        lambda: all(one.now() for one in streams[-4:]), what="the streams of those that were looked at last", within=15
-    )
+        tab.goto("/projects/p", timeout=60_000)
+        tab.locator(f"[data-run='{run}']").wait_for(timeout=60_000)
+    until(lambda: all(one.now() for one in streams[-4:]), what="the streams of those that were looked at last")
     started = web_server.submit(TASK, name="newer", project="p").id
     for tab in tabs:
-        tab.locator(f"[data-run='{started}']").wait_for(timeout=15_000)
+        tab.locator(f"[data-run='{started}']").wait_for(timeout=60_000)
         assert tab.locator("[data-connection=live]").count() == 1
     first.evaluate("dispatchEvent(new Event('focus'))")
-    until(lambda: streams[0].now() and not streams[-4].now(), what="the stream of the one that is looked at", within=15)
+    until(lambda: streams[0].now() and not streams[-4].now(), what="the stream of the one that is looked at")
 
 
 def test_a_tab_that_was_opened_in_the_background_gives_its_connection_back(
@@ -91,31 +89,33 @@ def test_a_tab_that_was_opened_in_the_background_gives_its_connection_back(
     with refused(page, "**/api/v1/sparklines*"):
         with page.expect_event("requestfailed", lambda request: "/sparklines" in request.url):
             page.goto("/projects/background")
-        until(streams.now, what="the stream", within=15)
+        until(streams.now, what="the stream")
     page.evaluate(HIDDEN.replace("=> true", "=> false"))
     with page.expect_response(lambda answer: "/sparklines" in answer.url and ended in answer.url):  # once more
         page.clock.fast_forward(11_000)
     page.evaluate(HIDDEN)
     page.clock.fast_forward(31_000)
-    until(lambda: not streams.now(), what="the end of the stream", within=15)
+    until(lambda: not streams.now(), what="the end of the stream")
 
 
 def test_the_log_comes_by_the_run_s_own_stream_which_begins_at_its_end(
     web_server: ServerProcess, page_of: Pages, run: str
 ) -> None:
+    with web_server.client() as client:  # there is an end, far from the beginning
+        until(lambda: any("INFO step" in line.text for line in client.logs(run, tail=5).lines), what="its lines")
     page = page_of(web_server)
     streams = Streams(page)
     page.goto(f"/runs/{run}?tab=logs")
-    until(lambda: "INFO step" in page.locator(".log-row").last.inner_text(), what="the newest line", within=15)
+    until(lambda: "INFO step" in page.locator(".log-row").last.inner_text(), what="the newest line")
     newest = page.locator(".log-row").last.inner_text()
-    until(lambda: page.locator(".log-row").last.inner_text() != newest, what="a newer line", within=15)
+    until(lambda: page.locator(".log-row").last.inner_text() != newest, what="a newer line")
     (stream,) = streams.now()
     assert "logs" in stream.url
     place = stream.all_headers()["last-event-id"]
     assert re.fullmatch(r"e\d+;l1:\d{4,};m", place), place
     page.get_by_role("link", name="Charts").click()
     page.locator(".chart-grid").first.wait_for()
-    until(lambda: ["series" in stream.url for stream in streams.now()] == [True], what="another stream", within=15)
+    until(lambda: ["series" in stream.url for stream in streams.now()] == [True], what="another stream")
 
 
 def test_a_log_that_grows_for_days_does_not_fill_the_memory(web_server: ServerProcess, page_of: Pages) -> None:
@@ -189,4 +189,4 @@ def test_times_are_counted_by_the_server_s_clock(web_server: ServerProcess, page
     before = page.evaluate(MODULE) / 1000
     with web_server.client() as client:
         created = client.run(web_server.submit(TASK, name="timed").id).created_at
-    assert abs(before - datetime.fromisoformat(created).timestamp()) < 5
+    assert abs(before - datetime.fromisoformat(created).timestamp()) < 60

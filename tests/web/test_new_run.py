@@ -9,8 +9,6 @@ from playwright.sync_api import Page, Route, expect
 
 from whistlestop.testing.server import ServerProcess
 
-expect.set_options(timeout=30_000)  # on a machine with much else to do
-
 SPEC = """\
 name: tune
 project: new
@@ -33,7 +31,7 @@ def yaml(page: Page) -> str:
 
 
 def test_a_run_is_made_from_a_workflow_with_a_changed_value(
-    web_server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None], tmp_path: Path
+    web_server: ServerProcess, page_of: Any, refused: Any, check_page: Callable[[Page, str], None], tmp_path: Path
 ) -> None:
     server = web_server
     (tmp_path / "marker").write_text("")
@@ -54,9 +52,9 @@ def test_a_run_is_made_from_a_workflow_with_a_changed_value(
     expect(page.get_by_label("whistle.yaml")).to_have_value(re.compile("SEED: 7"))
     check_page(page, "new-run")
     page.get_by_label("Note (optional)").fill("from the browser")
-    page.route("**/api/v1/runs", lose_the_answer, times=1)
-    page.get_by_role("button", name="Submit run").click()
-    expect(page.get_by_role("alert").first).to_contain_text("The server can't be reached")
+    with refused(page, "**/api/v1/runs", lose_the_answer):
+        page.get_by_role("button", name="Submit run").click()
+        expect(page.get_by_role("alert").first).to_contain_text("The server can't be reached")
     page.get_by_label("SEED", exact=True).fill("8")
     expect(page.get_by_label("whistle.yaml")).to_have_value(re.compile("SEED: 8"))
     page.get_by_role("button", name="Submit run").click()
@@ -70,7 +68,7 @@ def test_a_run_is_made_from_a_workflow_with_a_changed_value(
 
 
 def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
-    web_server: ServerProcess, page_of: Any, check_page: Callable[[Page, str], None]
+    web_server: ServerProcess, page_of: Any, refused: Any, check_page: Callable[[Page, str], None]
 ) -> None:
     page = page_of(web_server)
     page.goto("/new?project=new")
@@ -99,9 +97,9 @@ def test_a_mistake_is_shown_at_its_field_and_its_line_as_one_types(
     expect(page.locator(".verdict")).to_have_text("valid")
     expect(field.get_by_label("Slots", exact=True)).to_have_value("3")
     assert page_of.errors(page) == []
-    page.route("**/api/v1/check", lambda route: route.abort(), times=1)
-    field.get_by_label("Slots", exact=True).fill("1")
-    expect(page.locator(".verdict")).to_have_text("not checked")
+    with refused(page, "**/api/v1/check"):
+        field.get_by_label("Slots", exact=True).fill("1")
+        expect(page.locator(".verdict")).to_have_text("not checked")
     expect(page.get_by_role("button", name="Submit run")).to_be_enabled()  # without another letter
 
 

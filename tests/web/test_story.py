@@ -122,6 +122,7 @@ def test_the_whole_story_of_a_run(
     page.get_by_role("button", name="Continue").click()
     confirm(page, re.compile("Continue from step"))
     expect(page.get_by_role("link", name=f"run #{second.number}")).to_be_visible(timeout=SLOW)
+    expect(page).not_to_have_url(re.compile(second.id))
     child = page.url.rpartition("/")[2]
     server.wait(child, "running")
 

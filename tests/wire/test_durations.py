@@ -17,6 +17,10 @@ from whistlestop.wire.durations import parse_duration
         ("1d12h", 129600),
         ("1d 12h", 129600),
         ("1.5h", 5400),
+        ("2 min", 120),
+        ("12 hours", 43200),
+        ("1 hour 30 minutes", 5400),
+        ("1 week", 604800),
         ("45", 45),
         (45, 45),
         (0.5, 0.5),
@@ -28,7 +32,24 @@ def test_a_length_of_time_is_read_in_every_form(text: str | float, seconds: floa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "10 parsecs", "1h1h", "-5s", -1, math.nan, math.inf, 1e30, "9" * 13, "1m" * 100, "99999d"]
+    "text",
+    [
+        "",
+        "x",
+        "10 parsecs",
+        "1h1h",
+        "1h1 hour",
+        "5 mins",
+        "3 ho",
+        "-5s",
+        -1,
+        math.nan,
+        math.inf,
+        1e30,
+        "9" * 13,
+        "1m" * 100,
+        "99999d",
+    ],
 )
 def test_anything_else_is_refused_with_words(text: str | float) -> None:
     with pytest.raises(ValueError, match=r"length of time|negative|ten years|twice"):

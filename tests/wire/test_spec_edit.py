@@ -147,3 +147,19 @@ def test_a_text_that_can_not_be_read_has_no_fields_and_stays_as_it_is() -> None:
 def test_a_spec_without_anything_to_run_is_told_at_the_command() -> None:
     fields = {field.path: field for field in forms.check("name: a\n", []).fields}
     assert fields["command"].problem == "is missing"
+
+
+def test_a_form_shows_the_capacity_that_each_phase_has() -> None:
+    text = (
+        "name: x\ncapacity: {market: spot}\nphases:\n  - {name: a, command: b, work: 2h, capacity: {pools: [p, q/]}}\n"
+    )
+    fields = {field.path: field for field in forms.check(text, []).fields}
+    assert (fields["capacity"].value, fields["capacity"].fixed) == ("{market: spot}", True)
+    market, pools = fields["phases.0.capacity.market"], fields["phases.0.capacity.pools"]
+    assert (market.value, market.default) == ("", "spot")
+    assert pools.value == "[p, q/]"
+    assert pools.problem == '"q/" is not a name for a pool'
+    assert fields["phases.0.work"].value == "2h"
+    changed = forms.check(text, ["phases.0.capacity.pools=p", "phases.0.capacity.market=any"])
+    assert changed.ok
+    assert "capacity: {pools: p, market: any}" in (changed.spec or "")

@@ -6,7 +6,7 @@ import pytest
 
 from whistlestop.domain.errors import Problem, SpecInvalid
 from whistlestop.domain.stops import Ladder
-from whistlestop.wire.spec import CheckpointSpec, PhaseKind, PhaseSpec, Secret, Spec
+from whistlestop.wire.spec import CapacitySpec, CheckpointSpec, PhaseKind, PhaseSpec, Secret, Spec
 from whistlestop.wire.spec_file import parse_spec, spec_to_text
 
 FULL = """\
@@ -212,6 +212,20 @@ phases:
         ("name: x\ncommand: a\nstop_when: [{max_time: soon}]", "stop_when.0.max_time", "length of time"),
         ("name: x\ncommand: a\ngrace: soon", "grace", "length of time"),
         ("name: x\ncommand: a\ngrace: {flg: 1m}", "grace.flg", "unknown key"),
+        ("name: x\ncommand: a\nwork: 0", "work", "longer than zero"),
+        ("name: x\ncommand: a\nwork: long", "work", "length of time"),
+        ("name: x\nwork: 2h\nphases: [{name: a, command: b}]", "work", "belongs to a phase"),
+        ("name: x\ncommand: a\ncapacity: spot", "capacity", "must be a mapping"),
+        ("name: x\ncommand: a\ncapacity: {pools: {a: 1}}", "capacity.pools", "single value"),
+        ("name: x\ncommand: a\ncapacity: {pools: [a, b/c]}", "capacity.pools.1", "not a name for a pool"),
+        ("name: x\ncommand: a\ncapacity: {pools: [a, b, a]}", "capacity.pools.2", "given twice"),
+        ("name: x\ncommand: a\ncapacity: {pools: [a, ]}\nslots: 0", "slots", "whole number"),
+        ("name: x\ncommand: a\ncapacity: {pools: [~]}", "capacity.pools.0", "must be the name of a pool"),
+        ("name: x\ncommand: a\ncapacity: {class: [a]}", "capacity.class", "single value"),
+        ("name: x\ncommand: a\ncapacity: {region: <b>}", "capacity.region", "can't be used here"),
+        ("name: x\ncommand: a\ncapacity: {market: cheap}", "capacity.market", "not a market"),
+        ("name: x\ncommand: a\ncapacity: {changeover: 0}", "capacity.changeover", "longer than zero"),
+        ("name: x\ncommand: a\ncapacity: {preemptible: maybe}", "capacity.preemptible", "true or false"),
         ("name: x\nphases: [{name: a, command: b, needs: [a]}]", "phases.0.needs.0", "can't need itself"),
         ("name: x\nphases: [{name: a, command: b, needs: c}]", "phases.0.needs", "no phase called"),
         ("name: x\nphases: [{name: a, command: b}, {name: a, command: b}]", "phases.1.name", "already"),
@@ -236,6 +250,49 @@ def test_a_mistake_in_a_stop_rule_has_its_line_and_a_hint() -> None:
         (9, "stop_when.1.any.1.plateau.patiense", 'did you mean "patience"?'),
         (10, "stop_when.2.max_step", 'did you mean "max_steps"?'),
     ]
+
+
+def test_capacity_of_a_file_holds_for_each_phase_that_does_not_say_otherwise_key_by_key() -> None:
+    spec = parse_spec(
+        """\
+name: x
+capacity: {pools: [spot-a, spot-b], class: a100, region: eu-west-1, market: spot, changeover: 2 min}
+phases:
+  - {name: train, command: a, work: 12 hours}
+  - {name: test, command: b, capacity: {pools: od, market: on_demand, preemptible: false}}
+  - {name: rest, command: c, capacity: {pools: []}}
+"""
+    )
+    both = CapacitySpec(("spot-a", "spot-b"), "a100", "eu-west-1", "spot", timedelta(minutes=2))
+    assert [phase.capacity for phase in spec.phases] == [
+        both,
+        CapacitySpec(("od",), "a100", "eu-west-1", "on_demand", timedelta(minutes=2), preemptible=False),
+        CapacitySpec((), "a100", "eu-west-1", "spot", timedelta(minutes=2)),
+    ]
+    assert [phase.work for phase in spec.phases] == [timedelta(hours=12), None, None]
+    assert parse_spec("name: x\ncommand: a\ncapacity: {market: spot}").phases[0].capacity == CapacitySpec(market="spot")
+
+
+def test_a_mistake_in_capacity_has_its_line_and_the_nearest_word() -> None:
+    found = mistakes(
+        "name: x\ncapacity:\n  pols: [a]\nphases:\n  - name: a\n    command: b\n    capacity:\n"
+        "      market: On-Demand\n      clas: v100\n    wrok: 3h\n"
+    )
+    assert [(problem.line, problem.path, problem.hint) for problem in found] == [
+        (3, "capacity.pols", 'did you mean "pools"?'),
+        (8, "phases.0.capacity.market", 'did you mean "on_demand"?'),
+        (9, "phases.0.capacity.clas", 'did you mean "class"?'),
+        (10, "phases.0.wrok", 'did you mean "work"?'),
+    ]
+
+
+def test_capacity_can_be_changed_from_the_command_line() -> None:
+    text = "name: x\ncapacity: {market: spot}\nphases:\n  - {name: a, command: b}\n"
+    spec = parse_spec(text, ["capacity.pools=[one, two]", "phases.a.capacity.market=any", "phases.a.work=3h"])
+    assert spec.phases[0].capacity == CapacitySpec(("one", "two"))
+    assert spec.phases[0].work == timedelta(hours=3)
+    short = parse_spec("name: x\ncommand: a\n", ["phases.0.capacity.market=spot"])
+    assert short.phases[0].capacity.market == "spot"
 
 
 def test_plain_values_become_the_text_of_a_spec() -> None:

@@ -4,6 +4,7 @@
     ROOT/PHASE/step-000000000500-2.r1/      the same attempt saved this step again: this one counts
     ROOT/PHASE/.step-000000000500-2.HOST.PID.RANDOM/    being written, by that process alone
     ROOT/PHASE/.trash-1763290000-step-000000000500-2/   removed, and kept for a day
+    ROOT/PHASE/.share-STEP-ATTEMPT-SAVE.NODE/           what a node has brought of a save that several make
 
 What has no manifest, or not yet its name, does not exist: a save may be cut after any single write and the one before
 it still holds. Two processes that save the same step never touch each other's files. A file that an earlier checkpoint
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from whistlestop.blobs import files
+from whistlestop.blobs import files, shares
 from whistlestop.blobs.manifest import (
     DIRECTORY,
     MANIFEST,
@@ -36,6 +37,7 @@ from whistlestop.blobs.manifest import (
     check_phase,
     decode,
 )
+from whistlestop.blobs.shares import Shares, is_left, nodes_of, share_name
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import CLAIM, DAY, FENCE, Committed, Fence, Probe, Removed, Storage, StorageFailed
 from whistlestop.blobs.writer import CheckpointWriter, ReadsOtherwise, has_ended, remove, stage_name
@@ -45,6 +47,7 @@ __all__ = ["BadName", "Checkpoint", "CheckpointStore", "CheckpointWriter", "Dama
 
 _LOOK_BACK = 2  # checkpoints in which a file that has not changed is looked for
 _SLOTS = re.compile(r"\.stage-(.*\D.*)")  # of ranks on several nodes; those with plain numbers have no runner
+_SHARE = re.compile(rf"\.share-({shares.NAME.pattern})")
 _SCRATCH = re.compile(r"\.(?:probe|claim|fence)-.+")  # gone in a moment, unless the machine went first
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -106,6 +109,84 @@ class CheckpointStore(Storage):
         finally:
             writer.discard()
 
+    # Several nodes.
+
+    def lay_share(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> int:
+        check_names(piece.name for piece in staged.pieces)
+        target = self._share(staged)
+        try:
+            self.check_fence(staged.phase, staged.attempt_number)
+            if (target / MANIFEST).exists():
+                return 0
+            try:
+                return self._write_share(staged, self._known(staged.phase), target, cancelled)
+            except ReadsOtherwise:
+                return self._write_share(staged, {}, target, cancelled)
+        except OSError as error:
+            raise SaveFailed(f"this node's part of step {staged.step} could not be saved: {error}") from error
+
+    def _write_share(
+        self, staged: Staged, known: Mapping[tuple[int, str], Path], target: Path, cancelled: Callable[[], bool]
+    ) -> int:
+        writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
+        try:
+            digests, written = files.write_pieces(staged, writer.path, known)
+
+            def describe(found: Mapping[str, FileEntry]) -> bytes:
+                return shares.encode(shares.brought_of(staged, found))
+
+            writer.bring(target, describe, expected=digests, check=partial(self._check_wanted, staged, cancelled))
+            return written
+        finally:
+            writer.discard()
+
+    def refuse_share(self, staged: Staged, why: str) -> None:
+        assert staged.share is not None
+        self.check_fence(staged.phase, staged.attempt_number)
+        refused = shares.encode(shares.Brought(staged.share.node, refused=why))
+        writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
+        try:
+            writer.bring(self._share(staged), lambda found: refused)
+        finally:
+            writer.discard()
+
+    def shares(self, staged: Staged) -> Shares:
+        assert staged.share is not None
+        names = {match[1]: path for path, match in self._matching(staged.phase, _SHARE)}
+        own, passed = nodes_of(staged, names)
+        found = {node: shares.decode((names[name] / MANIFEST).read_bytes(), name) for node, name in own.items()}
+        return Shares(staged.share.nodes, found, passed)
+
+    def join(self, staged: Staged, shares: Shares, *, cancelled: Callable[[], bool] = lambda: False) -> Checkpoint:
+        """Their files are linked to, and read once more."""
+        entries = shares.files()
+        try:
+            self._check_wanted(staged, cancelled)
+            writer = self.begin(staged.phase, staged.step, staged.attempt_number, staged.attempt_id)
+            try:
+                for node, brought in shares.brought.items():
+                    for name in brought.files:
+                        files.take_over(self._share(staged, node) / name, writer.path / name)
+                expected = {name: entry.sha256 for name, entry in entries.items()}
+                check = partial(self._check_wanted, staged, cancelled)
+                checkpoint = writer.commit(shares.meta(staged), expected=expected, check=check)
+            finally:
+                writer.discard()
+            self.check_counts(staged.phase, staged.attempt_number, checkpoint.path.name)
+        except OSError as error:
+            raise SaveFailed(f"step {staged.step} of {staged.phase} could not be saved: {error}") from error
+        self.drop_shares(staged)
+        return checkpoint
+
+    def drop_shares(self, staged: Staged) -> None:
+        assert staged.share is not None
+        for node in range(staged.share.nodes):
+            with contextlib.suppress(OSError):  # a sweep takes it
+                remove(self._share(staged, node))
+
+    def _share(self, staged: Staged, node: int | None = None) -> Path:
+        return self.root / check_phase(staged.phase) / f".share-{share_name(staged, node)}"
+
     def _known(self, phase: str) -> Mapping[tuple[int, str], Path]:
         """Files of the newest checkpoints by size and hash. They were read back when they were written."""
         try:
@@ -128,7 +209,7 @@ class CheckpointStore(Storage):
     def verify(self, checkpoint: Checkpoint) -> None:
         self.fetch(checkpoint, checkpoint.path)
 
-    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+    def fetch(self, checkpoint: Checkpoint, into: Path, *, only: Callable[[str], bool] | None = None) -> Path:
         """It is on this machine already."""
         place = self._place(checkpoint)
 
@@ -143,7 +224,8 @@ class CheckpointStore(Storage):
             if digest != entry.sha256:
                 raise Damaged(f"{name} of {place} has changed since it was saved")
 
-        files.in_threads(check, checkpoint.files.items(), checkpoint.bytes)
+        wanted = [(name, entry) for name, entry in checkpoint.files.items() if only is None or only(name)]
+        files.in_threads(check, wanted, sum(entry.size for _, entry in wanted))
         return place
 
     def load(self, path: Path) -> Checkpoint:
@@ -219,7 +301,7 @@ class CheckpointStore(Storage):
             manifest.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def sweep(self, phase: str, attempt_number: int) -> int:
+    def sweep(self, phase: str, attempt_number: int, *, nodes: int = 1) -> int:
         """Remove what saves of earlier attempts, and of ended processes of this one, left unfinished.
 
         Earlier attempts are over when a later one runs. Another process of this attempt may be saving just now: its
@@ -234,6 +316,11 @@ class CheckpointStore(Storage):
         for path, match in self._matching(phase, STAGE):
             number = int(match[2])
             if number < attempt_number or (number == attempt_number and has_ended(match[3], int(match[4]))):
+                left.append(path)
+        own = [match for _, match in self._matching(phase, DIRECTORY) if int(match[2]) == attempt_number]
+        committed = max((int(match[1]) for match in own), default=-1)
+        for path, match in self._matching(phase, _SHARE):
+            if is_left(match[1], attempt_number, committed, nodes=nodes):
                 left.append(path)
         for path in left:
             try:

@@ -98,6 +98,15 @@ def write_pieces(staged: Staged, target: Path, known: Mapping[tuple[int, str], P
     return digests, sum(written)
 
 
+def take_over(source: Path, target: Path) -> None:
+    """The same file under another name, or a copy of it. Not synced: whoever reads it back does that."""
+    import shutil
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not _linked(source, target):
+        shutil.copyfile(source, target)
+
+
 def open_piece(staged: Staged, piece: Piece) -> int:
     """For reading. SaveFailed has no cause if it can't be helped by trying again."""
     try:

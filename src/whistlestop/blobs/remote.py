@@ -4,21 +4,24 @@
     ROOT/PHASE/step-000000000500-2/manifest.json     a checkpoint: there is nothing to it before this object is there
     ROOT/PHASE/fence-000000003.json                  see storage.py
     ROOT/PHASE/trash/SECONDS-step-…-2.json           a manifest that was discarded then: its parts are kept
+    ROOT/PHASE/shares/STEP-ATTEMPT-SAVE.NODE.json    what a node has brought of a save that several make: see shares.py
     ROOT/PHASE/probe-…                               gone again in a moment
 
 Parts have the name of their hash: a put that is repeated changes nothing, a save that was cut goes on where it was, and
 what has not changed is not put again. No clock is needed to sweep: the parts are listed before the manifests, and who
-puts a part later is not in that list.
+puts a part later is not in that list. Where several nodes write, only a part is swept that was nobody's the last time,
+too: it may have been put a moment ago. Who joins shares looks once more whether all parts are there.
 """
 
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from whistlestop.blobs import files, parts
+from whistlestop.blobs import files, parts, shares
 from whistlestop.blobs.manifest import (
     DIRECTORY,
     MANIFEST,
@@ -26,6 +29,7 @@ from whistlestop.blobs.manifest import (
     Checkpoint,
     Damaged,
     FileEntry,
+    SaveFailed,
     check_names,
     check_phase,
     decode,
@@ -33,6 +37,7 @@ from whistlestop.blobs.manifest import (
     encode,
 )
 from whistlestop.blobs.objects import PATIENCE, Listed, Objects
+from whistlestop.blobs.shares import Shares, is_left, nodes_of, share_name
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import BEGUN, CLAIM, FENCE, Committed, Probe, Removed, Storage, StorageFailed
 from whistlestop.domain.ids import new_id
@@ -55,6 +60,8 @@ class RemoteStorage(Storage):
         self._trusted: dict[str, set[str]] = {}  # by phase: read back by us, or by whoever has committed them
         self._doubted: set[str] = set()  # found damaged since
         self._distrusted: set[str] = set()  # names of checkpoints
+        self._brought: dict[str, dict[int, shares.Brought]] = {}  # by save and node: read once
+        self._orphans: dict[str, set[str]] = {}  # by phase: parts that were nobody's when it was swept last
 
     def where(self, checkpoint: Checkpoint) -> str:
         return f"{self._objects.url}/{checkpoint.phase}/{checkpoint.path.name}"
@@ -93,6 +100,58 @@ class RemoteStorage(Storage):
             self._objects.delete([f"{phase}/{checkpoint.path.name}/{MANIFEST}"])
             self._trusted[phase] -= missing
         raise StorageFailed(f"{len(missing)} objects of {self.where(checkpoint)} were deleted while it was saved")
+
+    # Several nodes.
+
+    def lay_share(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> int:
+        check_names(piece.name for piece in staged.pieces)
+        phase = check_phase(staged.phase)
+        self.check_fence(phase, staged.attempt_number)
+        entries, written = self._upload(staged)
+        self._check_wanted(staged, cancelled)
+        self._objects.create(_share(staged), shares.encode(shares.brought_of(staged, entries)))
+        return written
+
+    def refuse_share(self, staged: Staged, why: str) -> None:
+        assert staged.share is not None
+        self.check_fence(check_phase(staged.phase), staged.attempt_number)
+        self._objects.create(_share(staged), shares.encode(shares.Brought(staged.share.node, refused=why)))
+
+    def shares(self, staged: Staged) -> Shares:
+        share = staged.share
+        assert share is not None
+        names = {_share_of(each.name): each.name for each in self._objects.below(f"{staged.phase}/shares")[1]}
+        own, passed = nodes_of(staged, names)
+        known = self._brought.setdefault(share.save, {})
+        fresh = [(node, names[name]) for node, name in own.items() if node not in known]
+        for (node, name), data in zip(
+            fresh, parts.in_parallel(lambda each: self._read_share(each[1]), fresh), strict=True
+        ):
+            known[node] = shares.decode(data, name)
+        return Shares(share.nodes, dict(known), passed)
+
+    def _read_share(self, name: str) -> bytes:
+        try:
+            return self._objects.read(name)
+        except FileNotFoundError as error:
+            raise StorageFailed(f"{self._objects.url}/{name} is listed, and is not there") from error
+
+    def join(self, staged: Staged, shares: Shares, *, cancelled: Callable[[], bool] = lambda: False) -> Checkpoint:
+        phase, entries = check_phase(staged.phase), shares.files()
+        self._check_wanted(staged, cancelled)
+        checkpoint = self._publish(replace(staged, meta=shares.meta(staged)), entries)
+        missing = self._missing(phase, {entry.sha256 for entry in entries.values()})
+        if missing:
+            self._objects.delete([f"{phase}/{checkpoint.path.name}/{MANIFEST}"])
+            self.drop_shares(staged)
+            raise SaveFailed(f"{len(missing)} objects of {self.where(checkpoint)} were deleted while it was saved")
+        self.drop_shares(staged)
+        return checkpoint
+
+    def drop_shares(self, staged: Staged) -> None:
+        assert staged.share is not None
+        self._brought.pop(staged.share.save, None)
+        self._objects.delete(_share(staged, node) for node in range(staged.share.nodes))
 
     def _upload(self, staged: Staged) -> tuple[Mapping[str, FileEntry], int]:
         """All of it is there and was read back. What it consists of, and how many bytes were sent."""
@@ -182,14 +241,15 @@ class RemoteStorage(Storage):
         for error in parts.check(self._objects, _parts(checkpoint.phase), checkpoint.files.values()):
             raise self._wrong(checkpoint, error) from error
 
-    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+    def fetch(self, checkpoint: Checkpoint, into: Path, *, only: Callable[[str], bool] | None = None) -> Path:
         manifest = self._held(checkpoint)
         if not manifest:
             raise Removed(f"{self.where(checkpoint)} is not there any more")
         into.mkdir(parents=True, exist_ok=True)
         (into / MANIFEST).unlink(missing_ok=True)
         try:
-            parts.fetch(self._objects, _parts(checkpoint.phase), checkpoint.files, into)
+            wanted = {name: entry for name, entry in checkpoint.files.items() if only is None or only(name)}
+            parts.fetch(self._objects, _parts(checkpoint.phase), wanted, into)
         except parts.PartDamaged as error:
             raise self._wrong(checkpoint, error) from error
         files.write(into / MANIFEST, manifest)
@@ -256,7 +316,7 @@ class RemoteStorage(Storage):
         self._objects.delete(gone)
         return len(gone)
 
-    def sweep(self, phase: str, attempt_number: int) -> int:
+    def sweep(self, phase: str, attempt_number: int, *, nodes: int = 1) -> int:
         self.check_fence(phase, attempt_number)  # one that is over would take what its successor is just putting
         listed = self._objects.all(_parts(phase))
         counts, fence = self._counts(phase), self._fence(phase)
@@ -269,7 +329,13 @@ class RemoteStorage(Storage):
         objects = self._objects.below(phase)[1]
         gone += [each.name for each in objects if _is_past(each, phase, fence.attempt_number if fence else 0)]
         wanted = {each for name in found if name not in shut_out for each in _hashes(found[name])}
+        left, brought = self._sort_shares(phase, attempt_number, nodes, manifests)
+        gone += left
+        wanted |= brought
         orphans = [each.name for each in listed if each.name.rpartition("/")[2] not in wanted]
+        if nodes > 1:  # of those some may be on their way into a share
+            before, self._orphans[phase] = self._orphans.get(phase, set()), {*orphans}
+            orphans = [name for name in orphans if name in before]
         if self._has_moved(phase, found):
             return 0
         self.check_fence(phase, attempt_number)
@@ -278,6 +344,21 @@ class RemoteStorage(Storage):
         self._trusted.pop(phase, None)
         self._looked_at.clear()
         return len(gone) + len(orphans)
+
+    def _sort_shares(
+        self, phase: str, attempt_number: int, nodes: int, manifests: Sequence[str]
+    ) -> tuple[list[str], set[str]]:
+        """Those that nobody is going to join; and the hashes of what the others need."""
+        steps = [
+            int(match[2]) for name in manifests if (match := _PLACE.fullmatch(name)) and int(match[3]) == attempt_number
+        ]
+        left, brought = list[str](), set[str]()
+        for each in self._objects.below(f"{phase}/shares")[1]:
+            if is_left(_share_of(each.name), attempt_number, max(steps, default=-1), nodes=nodes):
+                left.append(each.name)
+            else:
+                brought |= _hashes(self._read_if_there(each.name))
+        return left, brought
 
     def _manifests(self, phase: str) -> list[str]:
         places = [prefix.rpartition("/")[2] for prefix in self._objects.below(check_phase(phase))[0]]
@@ -334,6 +415,14 @@ class RemoteStorage(Storage):
 
 def _parts(phase: str) -> str:
     return f"{check_phase(phase)}/parts"
+
+
+def _share(staged: Staged, node: int | None = None) -> str:
+    return f"{staged.phase}/shares/{share_name(staged, node)}.json"
+
+
+def _share_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json")
 
 
 def _hashes(manifest: bytes) -> set[str]:

@@ -10,6 +10,7 @@ own memory: one from before a reboot is not complete, whatever it says.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from whistlestop.channel.plain import plain_value
 STAGE: Final = "stage.json"
 BUFFER: Final = "buffer"
 _MOST_STEPS: Final = 10**15
+_SAVE: Final = re.compile(r"[0-9a-f]{1,16}-\d{1,9}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Which part of a save that several nodes make: each node's runner takes what its own ranks have staged."""
+
+    save: str  # the same on all nodes, and never used again: SERIES-NUMBER
+    node: int
+    nodes: int
+
+
+@dataclass(frozen=True)
 class Staged:
     directory: Path
     phase: str
@@ -45,6 +56,7 @@ class Staged:
     pieces: Sequence[Piece]
     at: float  # when it was complete
     block_seconds: float = 0.0  # how long the loop waited for it
+    share: Share | None = None  # None: it is the whole of it
 
     @property
     def bytes(self) -> int:
@@ -64,6 +76,8 @@ def publish(staged: Staged) -> None:
         "block_seconds": staged.block_seconds,
         "boot": _boot(),
     }
+    if (share := staged.share) is not None:
+        content["share"] = [share.save, share.node, share.nodes]
     making = staged.directory / f"{STAGE}.{os.getpid()}"
     try:
         making.write_text(json.dumps(content))
@@ -102,9 +116,19 @@ def read(directory: Path) -> Staged | None:
             pieces=pieces,
             at=float(content["at"]),
             block_seconds=float(content["block_seconds"]),
+            share=_share(content.get("share")),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadName) as error:
         raise SaveFailed(f"{directory / STAGE} can't be read: {error!r}") from error
+
+
+def _share(said: Any) -> Share | None:
+    if said is None:
+        return None
+    save, node, nodes = said
+    if not _SAVE.fullmatch(save) or not 0 <= int(node) < int(nodes):
+        raise ValueError(f"there is no share {said}")
+    return Share(save, int(node), int(nodes))
 
 
 def is_free(directory: Path) -> bool:

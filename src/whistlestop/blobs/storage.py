@@ -3,6 +3,7 @@
     ROOT/PHASE/step-000000000500-2/manifest.json     a checkpoint: there is nothing to it before this file is there
     ROOT/PHASE/claim-000000003.json                  attempt 3 begins: nothing is committed by earlier ones from now on
     ROOT/PHASE/fence-000000003.json                  it has begun; this lists the checkpoints that counted then
+    a share for each node, of a save that several nodes make: see shares.py
 
 Attempts are numbered, and the number is in the name of all that an attempt writes. An attempt begins with its claim,
 looks what is there, and writes its fence. From then on a checkpoint of an earlier attempt counts only if the fence
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whistlestop.blobs.manifest import DIRECTORY, Checkpoint, Damaged, SaveFailed, decode
+from whistlestop.blobs.shares import Shares
 from whistlestop.blobs.staged import Staged
 from whistlestop.domain.errors import WhistleError
 
@@ -118,6 +120,41 @@ class Storage(ABC):
         """Write what is staged, read it back, and make it count. Fenced, SaveFailed or StorageFailed: it does not
         exist then. `cancelled` is asked when nothing is left to do but that: True is SaveFailed."""
 
+    # The nodes that write, where an attempt has several. All of it is done by the first one's runner but `lay_share`
+    # and `refuse_share`.
+
+    @abstractmethod
+    def lay_share(self, staged: Staged, *, cancelled: Callable[[], bool] = lambda: False) -> int:
+        """Write what this node has staged, read it back, and say so where the first node finds it; the bytes that were
+        written. Twice is not an error. Fenced, SaveFailed or StorageFailed, as `commit`."""
+
+    @abstractmethod
+    def refuse_share(self, staged: Staged, why: str) -> None:
+        """This node's never comes: nobody need wait for it."""
+
+    @abstractmethod
+    def shares(self, staged: Staged) -> Shares:
+        """What has come of the save of which this is the first node's."""
+
+    @abstractmethod
+    def join(self, staged: Staged, shares: Shares, *, cancelled: Callable[[], bool] = lambda: False) -> Checkpoint:
+        """One checkpoint of all of them. As `commit`; its shares are gone afterwards."""
+
+    def joined(self, staged: Staged) -> Checkpoint | None:
+        """What this very save has become already: its runner may have died behind it."""
+        assert staged.share is not None
+        for name, step, number, _ in _in_order(self._names(staged.phase)):
+            if (step, number) == (staged.step, staged.attempt_number):
+                with contextlib.suppress(Damaged, FileNotFoundError):
+                    found = decode(*self._manifest(staged.phase, name))
+                    if found.meta.get("save") == staged.share.save:
+                        return found
+        return None
+
+    @abstractmethod
+    def drop_shares(self, staged: Staged) -> None:
+        """Nobody joins them any more."""
+
     def _check_wanted(self, staged: Staged, cancelled: Callable[[], bool]) -> None:
         """Right before it counts."""
         self.check_fence(staged.phase, staged.attempt_number)
@@ -169,9 +206,9 @@ class Storage(ABC):
         nothing can be said about it."""
 
     @abstractmethod
-    def fetch(self, checkpoint: Checkpoint, into: Path) -> Path:
+    def fetch(self, checkpoint: Checkpoint, into: Path, *, only: Callable[[str], bool] | None = None) -> Path:
         """A directory on this machine with its files and its manifest, each hash checked on the way; `into` is made
-        if it has to be copied. Damaged, as `verify`."""
+        if it has to be copied. `only`: the files that are needed here, by name. Damaged, as `verify`."""
 
     @abstractmethod
     def open_file(self, checkpoint: Checkpoint, name: str) -> Iterator[bytes]:
@@ -196,10 +233,12 @@ class Storage(ABC):
         """For good: what was discarded before that time. Returns how many."""
 
     @abstractmethod
-    def sweep(self, phase: str, attempt_number: int) -> int:
+    def sweep(self, phase: str, attempt_number: int, *, nodes: int = 1) -> int:
         """Remove what belongs to nothing: saves that were never committed, checkpoints that a fence has shut out, parts
         that no checkpoint has, the trash's included. Only by the attempt that writes, between two saves, or when no
-        attempt is under way: it is its own saves that it must spare. Returns how many things went."""
+        attempt is under way: it is its own saves that it must spare. `nodes`: of that attempt; of several, others may
+        be writing all the time, and what they have brought and what they may be bringing is left alone. Returns how
+        many things went."""
 
     @abstractmethod
     def remove_all(self) -> None:

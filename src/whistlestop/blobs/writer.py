@@ -1,5 +1,6 @@
 """One save to a directory: written aside, read back, then given its name in one move."""
 
+import errno
 import os
 import re
 import shutil
@@ -85,6 +86,36 @@ class CheckpointWriter:
             raise
         self._over = True
         return checkpoint
+
+    def bring(
+        self,
+        target: Path,
+        describe: Callable[[Mapping[str, FileEntry]], bytes],
+        *,
+        expected: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """As a share (see shares.py): made durable, read back and moved to `target`, with a word of what it is. One
+        that is there already stays."""
+        try:
+            found = self._read_back()
+            self._compare(found, expected)
+            files.write(self.path / MANIFEST, describe(found))
+            files.sync_directory(self.path)
+            check()
+            try:
+                os.rename(self.path, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                self.discard()
+            files.sync_directory(target.parent)
+        except OSError as error:
+            raise self._failed(error) from error
+        except WhistleError:
+            self.discard()
+            raise
+        self._over = True
 
     def discard(self) -> None:
         """Give the space back. Never raises, and never touches what was committed: by now it may be another's."""

@@ -114,6 +114,7 @@ ENV_RUN: Final = "WHISTLE_RUN"
 ENV_RUN_NAME: Final = "WHISTLE_RUN_NAME"
 ENV_PHASE: Final = "WHISTLE_PHASE"
 ENV_ATTEMPT: Final = "WHISTLE_ATTEMPT"  # also the mark by which stray processes are found
+ENV_JOB: Final = "WHISTLE_JOB"  # the same mark where an attempt has several nodes: ATTEMPT.NODE
 ENV_ATTEMPT_NUMBER: Final = "WHISTLE_ATTEMPT_NUMBER"  # the fence: part of every checkpoint's name
 ENV_CHECKPOINTS: Final = "WHISTLE_CHECKPOINTS"  # directory that holds this run's checkpoints
 ENV_STAGE: Final = "WHISTLE_STAGE"  # directory for the slots in which saves are handed over

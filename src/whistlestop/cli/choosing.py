@@ -48,8 +48,11 @@ def ask(
     yes: bool,
     verb: str,
     stakes: Callable[[], Sequence[str]] = tuple,
+    ends: bool = True,
 ) -> None:
-    """Name every run with what it is about to lose. Without a terminal only --yes is a yes."""
+    """Name every run with what it is about to lose. Without a terminal only --yes is a yes.
+
+    `ends`: it ends for good, so that what it has not spent is saved."""
     if yes:
         return
     if not at_terminal():
@@ -57,7 +60,7 @@ def ask(
             f"To {verb} without being asked, say --yes.", hint="there is no terminal to ask at; nothing was done"
         )
     for run in runs[:SHOWN]:
-        typer.echo(printable(describe(run)), err=True)
+        typer.echo(printable(describe(run, ends=ends)), err=True)
     if len(runs) > SHOWN:
         typer.echo(f"  … and {len(runs) - SHOWN} more", err=True)
     for line in stakes():
@@ -66,13 +69,13 @@ def ask(
         raise typer.Abort
 
 
-def describe(run: "RunView") -> str:
+def describe(run: "RunView", *, ends: bool = True) -> str:
     """#12 (demo)  running since 2026-01-01 10:00:00, step 120/1,000 (12%), 2.00 credits used, about 8.00 saved"""
     since = f"{words.status(run)} since {words.local_time(run.started_at)}" if run.started_at else words.status(run)
     done = words.steps(run.progress)
     if run.progress.fraction is not None:
         done += f" ({words.percent(run.progress.fraction).strip()})"
-    parts = [since, done, f"{words.amount(run.credits.used)} credits used", words.saved(run)]
+    parts = [since, done, f"{words.amount(run.credits.used)} credits used", words.saved(run) if ends else ""]
     return f"  {words.name(run)}  " + ", ".join(part for part in parts if part)
 
 

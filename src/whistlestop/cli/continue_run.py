@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whistlestop.cli.options import Json, Note, Run, Sets, command, connect
+from whistlestop.cli.options import Force, Json, Note, Run, Sets, command, connect
 
 if TYPE_CHECKING:
     from whistlestop.wire.api import RunView
@@ -19,13 +19,14 @@ def continue_run(
     phase: Annotated[str | None, typer.Option(help="Of which phase.")] = None,
     sets: Sets = None,
     note: Note = "",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Go on from a committed checkpoint in a new run, also if the old one was stopped or killed."""
     from whistlestop.cli.verbs import tell_new
 
     with connect() as client:
-        started = client.continue_run(run, step=step, phase=phase, sets=sets or [], note=note)
+        started = client.continue_run(run, step=step, phase=phase, sets=sets or [], note=note, force=force)
     at = started.parent.step if started.parent else None
     tell_new(
         started,

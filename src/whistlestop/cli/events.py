@@ -59,7 +59,7 @@ def event_line(event: "EventView") -> str:
 
     where = f"{event.phase}/{event.attempt}" if event.attempt else event.phase or ""
     who = f" [{event.actor}]" if event.actor else ""
-    return f"{words.local_time(event.at)}  {event.kind:<20} {where:<14} {event.text}{who}"
+    return f"{words.local_time(event.at)}  {event.kind:<20} {where:<14} {words.with_times(event.text)}{who}"
 
 
 def _print(text: str, flush: bool) -> None:

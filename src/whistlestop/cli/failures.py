@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from whistlestop.cli.words import with_times
 from whistlestop.domain.errors import (
     BadRequest,
     Problem,
@@ -45,9 +46,9 @@ def report(error: Exception, *, as_json: bool) -> int:
     for problem in problems:
         print(problem_line(problem, file), file=sys.stderr)
     if text and (len(problems) != 1 or not file):
-        print(f"whistle: {printable(text)}", file=sys.stderr)
+        print(f"whistle: {printable(with_times(text))}", file=sys.stderr)
     if hint:
-        print(f"  {printable(hint)}", file=sys.stderr)
+        print(f"  {printable(with_times(hint))}", file=sys.stderr)
     return exit_code
 
 

@@ -90,5 +90,5 @@ def _ended_word(run: "RunView") -> str:
 
 def _why(run: "RunView") -> str:
     if run.queue and run.status == "queued":
-        return f": waits for {run.queue.waits_for}"
+        return f": waits for {words.with_times(run.queue.waits_for)}"
     return f": {run.reason}" if run.reason else ""

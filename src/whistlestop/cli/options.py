@@ -16,6 +16,7 @@ Sets = Annotated[
     typer.Option("--set", metavar="PATH=VALUE", help="Change the spec: phases.0.env.LR=0.1. May be repeated."),
 ]
 Note = Annotated[str, typer.Option("--note", help="Why. Kept with the run and searchable.")]
+Force = Annotated[bool, typer.Option("--force", help="Also if the project's budget can't pay for it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Status = Annotated[list[str] | None, typer.Option("--status", help="Only runs with this status. May be repeated.")]
 Project = Annotated[str | None, typer.Option("--project", help="Only runs of this project.")]

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from whistlestop.cli.failures import printable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-WORDY = ("note", "why", "waits for")
+WORDY = ("note", "why", "waits for", "standing", "where")
 PIPE_WIDTH = 160  # without a terminal nothing is cut to fit
 
 
@@ -38,7 +37,6 @@ def aside(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
-@cache
 def console() -> "Console":
     from rich.console import Console
 
@@ -61,6 +59,6 @@ def table(*columns: str, right: Iterable[str] = ()) -> "Table":
             column,
             justify="right" if column in right else "left",
             no_wrap=column not in WORDY,  # those give way first when the terminal is narrow
-            overflow="ellipsis",
+            overflow="fold" if column in WORDY else "ellipsis",
         )
     return made

@@ -29,6 +29,6 @@ def queue(as_json: Json = False) -> None:
             printable(run.name),
             str(run.priority),
             words.local_time(run.created_at),
-            printable(run.queue.waits_for) if run.queue else "–",
+            printable(words.with_times(run.queue.waits_for)) if run.queue else "–",
         )
     show(made)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whistlestop.cli.options import Json, Note, command, connect
+from whistlestop.cli.options import Force, Json, Note, command, connect
 
 app = command()
 
@@ -27,6 +27,7 @@ def run(
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not stay.")] = False,
     note: Note = "",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Run one command. Stays with it and ends as it ends; Ctrl-C leaves, and the run goes on."""
@@ -43,7 +44,7 @@ def run(
     text = spec_to_text(spec)
     judge(text, [], "run")
     with connect() as client:
-        started = submit_directory(client, Path(), spec=text, in_place=in_place, note=note, file="run")
+        started = submit_directory(client, Path(), spec=text, in_place=in_place, note=note, force=force, file="run")
         if detach:
             if as_json:
                 output.print_json(started)

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -12,20 +13,25 @@ from rich.text import Text
 from whistlestop.cli import words
 from whistlestop.cli.checkpoints_view import risk_lines, saving_lines
 from whistlestop.cli.failures import printable
-from whistlestop.cli.output import table
+from whistlestop.cli.output import console, table
 from whistlestop.cli.runs_table import ordinal
+from whistlestop.cli.usage_view import kinds_line
 from whistlestop.wire.api import AttemptView, ChangeView, PhaseView, RunView
 
 if TYPE_CHECKING:
     from whistlestop.wire.checkpoints import SavingView
 
+EPOCHS_FROM = 100  # columns; with less there is room for the steps alone
 Summaries = Mapping[str, Mapping[str, Any]]  # by phase: what the program put into run.summary
 
 
-def run_view(run: RunView, summaries: Summaries | None = None, saving: Sequence["SavingView"] = ()) -> RenderableType:
-    risks = [Text(printable(line)) for line in (*risk_lines(run), *saving_lines(saving))]
+def run_view(
+    run: RunView, summaries: Summaries | None = None, saving: Sequence["SavingView"] = (), slow: str = ""
+) -> RenderableType:
+    """`slow`: the rank that the others wait for, in words."""
+    risks = [Text(printable(line)) for line in (*filter(None, [slow]), *risk_lines(run), *saving_lines(saving))]
     tables = (*risks, *summary_lines(summaries or {}), *steering(run.phases), *_attempts(run.phases))
-    return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *tables)
+    return Group(headline(run), _facts(run), Text(), phases_table(run.phases), *_whys(run.phases), *tables)
 
 
 def summary_lines(summaries: Summaries) -> list[RenderableType]:
@@ -68,7 +74,7 @@ def _facts(run: RunView) -> Table:
 def _fact_lines(run: RunView) -> list[tuple[str, str]]:
     lines = [("id", run.id), ("project", run.project)]
     if run.queue:
-        lines.append(("queue", f"{ordinal(run.queue.position)}; waits for {run.queue.waits_for}"))
+        lines.append(("queue", f"{ordinal(run.queue.position)}; waits for {words.with_times(run.queue.waits_for)}"))
     if run.workflow:
         lines.append(("workflow", run.workflow))
     if run.parent:
@@ -86,6 +92,8 @@ def _fact_lines(run: RunView) -> list[tuple[str, str]]:
     left = f", {words.length(run.eta_s)} left" if run.eta_s is not None else ""
     lines.append(("elapsed", f"{words.length(run.elapsed_s)}{left}"))
     lines.append(("credits", credits_line(run)))
+    if spent := kinds_line(run.credits.kinds):
+        lines.append(("spent on", spent))
     if run.code.bundle or run.code.in_place or run.code.commit:
         lines.append(("code", _code(run)))
     if run.note:
@@ -99,7 +107,9 @@ def credits_line(run: RunView) -> str:
         return f"{line}, {words.amount(run.credits.saved)} saved"
     if run.credits.estimated is None or run.status in words.ENDED:
         return line
-    return f"{line} of about {words.amount(run.credits.estimated)}"
+    low, high = words.amount(run.credits.low), words.amount(run.credits.high)
+    between = f" ({low} to {high})" if run.credits.low is not None and low != high else ""
+    return f"{line} of about {words.amount(run.credits.estimated)}{between}"
 
 
 def _code(run: RunView) -> str:
@@ -111,19 +121,25 @@ def _code(run: RunView) -> str:
 
 def phases_table(phases: list[PhaseView]) -> Table:
     numbers = ("elapsed", "attempts")
-    made = table("phase", "kind", "status", "progress", "steps", "elapsed", "attempts", "why", right=numbers)
+    made = table("phase", "kind", "status", "progress", "steps", "elapsed", "attempts", right=numbers)
+    narrow = console().width < EPOCHS_FROM
     for phase in phases:
+        steps = words.steps(phase.progress).removeprefix("step ")
         made.add_row(
             printable(phase.name),
             phase.kind,
             phase_status(phase),
             f"{words.bar(phase.progress.fraction)} {words.percent(phase.progress.fraction)}".strip(),
-            words.steps(phase.progress).removeprefix("step "),
+            steps.partition(", ")[0] if narrow else steps,
             words.length(phase.elapsed_s) if phase.attempts else "–",
             str(len(phase.attempts)),
-            phase_why(phase),
         )
     return made
+
+
+def _whys(phases: list[PhaseView]) -> list[RenderableType]:
+    """Below the table: beside the numbers there is no room for a sentence at 80 columns."""
+    return [Text(f"{printable(phase.name)}: {why}", style="dim") for phase in phases if (why := phase_why(phase))]
 
 
 def phase_status(phase: PhaseView) -> Text:
@@ -142,7 +158,7 @@ def phase_why(phase: PhaseView) -> str:
         parts.append("stop requested")
     if phase.retry_at:
         parts.append(f"again at {words.local_time(phase.retry_at, date=False)}")
-    parts += [reason.text for reason in sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)]
+    parts += words.stopped(phase.stop_reasons)
     return printable("; ".join(parts))
 
 
@@ -171,8 +187,9 @@ def _attempts(phases: list[PhaseView]) -> list[RenderableType]:
     attempts = [(phase, attempt) for phase in phases for attempt in phase.attempts]
     if not attempts:
         return []
-    numbers = ("attempt", "credits")
-    made = table("attempt", "phase", "status", "steps", "where", "started", "ended", "credits", right=numbers)
+    # As narrow as it can be: all of it has to be there at 80 columns.
+    made = table("#", "phase", "status", "steps", "where", "started", "ended", "credits", right=("#", "credits"))
+    now = datetime.now(UTC).isoformat()
     attempts.sort(key=lambda pair: pair[1].number)
     for phase, attempt in attempts:
         symbol, colour = words.SYMBOLS.get(attempt.status, ("?", ""))
@@ -182,8 +199,8 @@ def _attempts(phases: list[PhaseView]) -> list[RenderableType]:
             Text(f"{symbol} {attempt.status}", style=colour),
             _attempt_steps(attempt),
             printable(f"{attempt.pool}{f' on {attempt.host}' if attempt.host else ''}"),
-            words.local_time(attempt.started_at),
-            words.local_time(attempt.ended_at, date=False),
+            words.short_time(attempt.started_at, now),
+            words.short_time(attempt.ended_at, attempt.started_at),
             words.amount(attempt.credits),
         )
     # Sentences below the table: a column of them would leave no room for the numbers.
@@ -192,7 +209,16 @@ def _attempts(phases: list[PhaseView]) -> list[RenderableType]:
 
 
 def _attempt_why(attempt: AttemptView) -> str:
-    return printable(attempt.text or attempt.reason or "") if attempt.reachable else "not heard of for a while"
+    """How it ended or what it has to do, and why it was placed where it is."""
+    parts = [attempt.text or attempt.reason or "" if attempt.reachable else "not heard of for a while"]
+    if attempt.waits_for:
+        parts.append(f"waits in {attempt.pool}: {attempt.waits_for}")
+    if attempt.leaves_at:
+        why = f" ({attempt.leaves_why})" if attempt.leaves_why else ""
+        parts.append(f"has to leave by {words.local_time(attempt.leaves_at, date=False)}{why}")
+    if attempt.why_here:
+        parts.append(f"placed on {attempt.pool}: {attempt.why_here}")
+    return printable(words.with_times("; ".join(part for part in parts if part)))
 
 
 def _attempt_steps(attempt: AttemptView) -> str:

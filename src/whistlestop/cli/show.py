@@ -18,6 +18,7 @@ def show(run: Run, as_json: Json = False) -> None:
         found = client.run(run)
         said = {} if as_json else summaries(client, found)
         saving = [] if as_json else client.saving(found.id)
+        slow = "" if as_json else slow_rank(client, found)
 
     from whistlestop.cli import output
 
@@ -26,7 +27,18 @@ def show(run: Run, as_json: Json = False) -> None:
         return
     from whistlestop.cli.run_view import run_view
 
-    output.show(run_view(found, said, saving))
+    output.show(run_view(found, said, saving, slow))
+
+
+def slow_rank(client: "Client", run: "RunView") -> str:
+    """The last word of the attempt that runs."""
+    attempt = next((each for phase in run.phases for each in phase.attempts if each.ended_at is None), None)
+    if attempt is None:
+        return ""
+    told = client.events(run.id, scope="instance", search="slow", newest=True, limit=100)
+    told = [event for event in told if event.kind == "straggler" and event.attempt == attempt.number]
+    last = max(told, key=lambda event: event.seq, default=None)
+    return last.text if last is not None and "rank" in last.data else ""
 
 
 def summaries(client: "Client", run: "RunView") -> dict[str, dict[str, Any]]:

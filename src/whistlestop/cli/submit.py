@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whistlestop.cli.options import Json, Note, Sets, command, connect
+from whistlestop.cli.options import Force, Json, Note, Sets, command, connect
 
 app = command()
 
@@ -27,6 +27,7 @@ def submit(
         bool, typer.Option("--in-place", help="Run in this directory itself, without a bundle.")
     ] = False,
     note: Note = "",
+    force: Force = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and follow its output.")] = False,
     as_json: Json = False,
@@ -50,7 +51,15 @@ def submit(
         source, directory = shown(file), Path(file).parent if file != "-" else Path()
     with connect() as client:
         run = submit_directory(
-            client, directory, spec=spec, workflow=workflow, sets=changes, in_place=in_place, note=note, file=source
+            client,
+            directory,
+            spec=spec,
+            workflow=workflow,
+            sets=changes,
+            in_place=in_place,
+            note=note,
+            force=force,
+            file=source,
         )
         if not (watch or follow):
             if as_json:

@@ -30,6 +30,7 @@ def submit_directory(
     sets: Sequence[str] = (),
     in_place: bool = False,
     note: str = "",
+    force: bool = False,
     file: str = "spec",
 ) -> "RunView":
     """Submit what is in `directory`. Mistakes of the spec are told with the name of `file`."""
@@ -50,6 +51,7 @@ def submit_directory(
             commit=commit.id,
             dirty=commit.dirty,
             note=note,
+            force=force,
         )
 
     try:

@@ -4,6 +4,7 @@ import dataclasses
 import json as json_text
 import logging
 import os
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whistlestop.cli.options import command
+
 if TYPE_CHECKING:
     from whistlestop.server.app import Server
     from whistlestop.server.services.settings import Settings
 
-app = typer.Typer(add_completion=False)
+app = command()
 
 
 @app.command()
@@ -43,6 +46,9 @@ def up(
         str | None, typer.Option(metavar="URL", help="of a server that speaks S3, if it is not Amazon's")
     ] = None,
     checkpoints_region: Annotated[str | None, typer.Option(metavar="REGION", help="of the bucket")] = None,
+    pools: Annotated[
+        str | None, typer.Option(metavar="FILE", help="make the pools of this file as it says, as `pools apply` does")
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="submit this spec once the server is up, and follow it")] = None,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value when the server is up")] = False,
 ) -> None:
@@ -55,6 +61,7 @@ def up(
 
     storage = storages.address(checkpoints) if checkpoints is not None else None
     options = storages.options(storage, checkpoints_endpoint, checkpoints_region)
+    wanted = _read_pools(pools) if pools is not None else None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for noisy in ("alembic", "uvicorn", "httpx2", "httpcore2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -80,6 +87,8 @@ def up(
         server = Server(dataclasses.replace(settings, port=0))
         server.__enter__()
     try:
+        if wanted is not None:
+            _apply_pools(server, wanted)
         _say_hello(server, as_json=json)
         follower = _Follower(run, server.url, server.token) if run is not None else None
         if follower:
@@ -91,6 +100,30 @@ def up(
         server.__exit__(None, None, None)
     if not json:
         _say_goodbye(settings, follower.number if follower else None)
+
+
+def _read_pools(file: str) -> str:
+    """Judged before anything is started."""
+    from whistlestop.cli.failures import InFile
+    from whistlestop.cli.spec_reading import read_spec, shown
+    from whistlestop.domain.errors import SpecInvalid
+    from whistlestop.wire.pool_file import parse_pools
+
+    text = read_spec(file)
+    try:
+        parse_pools(text)
+    except SpecInvalid as error:
+        raise InFile(shown(file), error) from error
+    return text
+
+
+def _apply_pools(server: "Server", text: str) -> None:
+    from whistlestop.server.services import pools
+    from whistlestop.wire.pools import ApplyBody
+
+    for change in pools.apply(server.context, ApplyBody(spec=text)).changes:
+        if change.change != "same":
+            logging.getLogger(__name__).info("pool %s: %s", change.pool, change.text)
 
 
 class _Follower(threading.Thread):
@@ -134,20 +167,26 @@ def _say_hello(server: "Server", *, as_json: bool) -> None:
     print(f"Whistlestop is up at {url} with {slots} slot{'s' if slots != 1 else ''}; data in {data}")
     print(f"Dashboard: {dashboard}")
     print(f"  (signs you in once, within 10 minutes; {_whistle()} open prints another)")
-    print(
-        f"The CLI on this machine finds it by itself: {_whistle()} ls. Ctrl-C ends the server; runs go on.\n",
-        flush=True,
-    )
+    where = _elsewhere(data)
+    finds = f"For the CLI: export {where}, then" if where else "The CLI on this machine finds it by itself:"
+    print(f"{finds} {_whistle()} ls. Ctrl-C ends the server; runs go on.\n", flush=True)
 
 
 def _say_goodbye(settings: "Settings", number: int | None) -> None:
-    from whistlestop.client.discovery import data_dir
-
-    where = "" if settings.data == data_dir().resolve() else f" --data {settings.data}"
+    elsewhere = _elsewhere(settings.data)
+    where = f" --data {shlex.quote(str(settings.data))}" if elsewhere else ""
     where += " --db … (the same as before)" if settings.db else ""
     then = f"watch {number}" if number else "ls"
     print("\nThe server is down. Runs that were under way go on without it.")
-    print(f"To come back: {_whistle()} up{where}, and in another terminal: {_whistle()} {then}", flush=True)
+    there = f"{elsewhere} {_whistle()}" if elsewhere else _whistle()
+    print(f"To come back: {_whistle()} up{where}, and in another terminal: {there} {then}", flush=True)
+
+
+def _elsewhere(data: Path) -> str:
+    """What the CLI needs to find a server that is not where it looks by itself."""
+    from whistlestop.client.discovery import data_dir
+
+    return "" if data == data_dir().resolve() else f"WHISTLE_DATA={shlex.quote(str(data))}"
 
 
 def _whistle() -> str:

@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING
 
 from whistlestop.cli.output import print_json, say
+from whistlestop.cli.words import with_times
 
 if TYPE_CHECKING:
     from whistlestop.wire.api import Done, RunView
+    from whistlestop.wire.pools import HostDone
 
 
-def tell(done: "Done", *, as_json: bool) -> None:
+def tell(done: "Done | HostDone", *, as_json: bool) -> None:
     if as_json:
         print_json(done)
         return
@@ -25,4 +27,4 @@ def tell_new(run: "RunView", *, as_json: bool, how: str) -> None:
 
 
 def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return with_times(text[:1].upper() + text[1:]) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -95,7 +95,8 @@ class Watched:
     def _footer(self) -> str:
         left = f", {words.length(self.run.eta_s)} left" if self.run.eta_s is not None else ""
         line = f"{words.length(self._elapsed())}{left} · credits: {credits_line(self.run)}"
-        return line + (f" · waits for {printable(self.run.queue.waits_for)}" if self.run.queue else "")
+        waits = words.with_times(self.run.queue.waits_for) if self.run.queue else ""
+        return line + (f" · waits for {printable(waits)}" if waits else "")
 
     def _risks(self) -> list[str]:
         later = self._clock() - self._seen_at

@@ -1,12 +1,13 @@
 """Times, amounts and statuses as people read them. Pure: no I/O, no tables."""
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whistlestop.wire.api import AtRiskView, ProgressView, RunView
+    from whistlestop.wire.api import AtRiskView, ProgressView, RunView, StopReasonView
 
 # A symbol as well as a colour: not everybody sees the colours, and a pipe carries none.
 SYMBOLS = {
@@ -26,6 +27,7 @@ SYMBOLS = {
 }
 ENDED = frozenset({"completed", "failed", "killed"})
 _BARS = "▁▂▃▄▅▆▇█"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def length(seconds: float | None) -> str:
@@ -42,8 +44,18 @@ def length(seconds: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def hours(count: float) -> str:
+    """42s, 3m12s, 3.4h, 1,234h"""
+    if count < 1:
+        return length(count * 3600)
+    return f"{count:,.1f}h" if count < 100 else f"{count:,.0f}h"
+
+
 def amount(credits: float | None) -> str:
-    return "–" if credits is None else f"{credits:,.2f}"
+    """1,234.50; a little is never nothing: <0.01"""
+    if credits is None:
+        return "–"
+    return "<0.01" if 0 < credits < 0.005 else f"{credits:,.2f}"
 
 
 def percent(fraction: float | None) -> str:
@@ -96,6 +108,19 @@ def local_time(at: str | None, *, date: bool = True) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
+def short_time(at: str | None, beside: str) -> str:
+    """14:03:59 of the same day, 03-01 14:03 of another"""
+    if not at:
+        return "–"
+    moment, today = datetime.fromisoformat(at).astimezone(), datetime.fromisoformat(beside).astimezone()
+    return moment.strftime("%H:%M:%S" if moment.date() == today.date() else "%m-%d %H:%M")
+
+
+def with_times(text: str) -> str:
+    """A sentence of the server: its moments by the reader's own calendar and clock, as all others beside it."""
+    return _MOMENT.sub(lambda found: local_time(found.group()), text)
+
+
 def size(count: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
@@ -142,6 +167,21 @@ def risk_later(risk: "AtRiskView", step: int, seconds: float) -> "AtRiskView":
         "credits": risk.credits + seconds * risk.per_hour / 3600.0,
     }
     return risk.model_copy(update=more)
+
+
+def stopped(reasons: Sequence["StopReasonView"]) -> list[str]:
+    """Why a phase stopped, the decisive one first: its own words, behind the general one where they do not say it."""
+    return [_stopped(reason) for reason in sorted(reasons, key=lambda reason: not reason.decisive)]
+
+
+def _stopped(reason: "StopReasonView") -> str:
+    from whistlestop.domain.reasons import STOP_SAYS, StopReason
+
+    says = next((says for each, says in STOP_SAYS.items() if each.value == reason.reason), reason.reason)
+    enough = (StopReason.CUSTOM, StopReason.COMPLETED, StopReason.UNKNOWN)
+    if not reason.text:
+        return says
+    return reason.text if says in reason.text or reason.reason in enough else f"{says}: {reason.text}"
 
 
 def name(run: "RunView") -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whistlestop.blobs.manifest import MANIFEST, BadName, check_name
+from whistlestop.domain.checkpoints import latest
 from whistlestop.domain.errors import NoCheckpoint, NotFound, Refused, ServerUnreachable
 from whistlestop.wire.api import CheckpointView
 
@@ -39,9 +40,10 @@ def choose(
             raise Refused(f"Several phases have a checkpoint at step {step}.", hint=f"say which: {names}")
         return known[0]
     good = [each for each in known if each.healthy and each.verified] or known
-    if not good:
+    newest = latest(good)
+    if newest is None:
         raise NoCheckpoint(f"There is no such checkpoint{where}.", hint=_steps(found))
-    return max(good, key=lambda each: (each.committed_at, each.step))
+    return newest
 
 
 def _steps(found: Sequence[CheckpointView]) -> str:

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
+from whistlestop.client.losses import LossCalls
 from whistlestop.client.pages import joined
+from whistlestop.client.pools import PoolCalls
 from whistlestop.client.stream import Message, follow
-from whistlestop.client.transport import Query, Transport, quoted
-from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable, WhistleError
+from whistlestop.client.transport import quoted
+from whistlestop.client.usage import UsageCalls
+from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable
 from whistlestop.wire import api
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
@@ -21,42 +23,15 @@ if TYPE_CHECKING:  # a command imports those shapes that it asks for
     from whistlestop.wire.pages import Consequences
     from whistlestop.wire.timeline import TimelineView
 
-Shaped = TypeVar("Shaped", bound=BaseModel)
 Verb = Literal["stop", "pause", "resume", "kill", "cancel", "delete"]
 
 UPLOAD_TIMEOUT = 600.0
-_ITEMS = TypeAdapter(list[dict[str, Any]])
 TOPICS = ("run", "events", "logs", "progress", "metrics")
 POINTS_AT_ONCE = 200_000  # of metrics in one answer: the server's own limit
 
 
-class Client:
+class Client(PoolCalls, LossCalls, UsageCalls):
     """Talks to one server. RUN arguments are an id, `#number`, number or unique name."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        timeout: float = 60.0,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._transport = Transport(url, token, timeout=timeout, environ=environ)
-
-    @property
-    def url(self) -> str:
-        return self._transport.place.url
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- runs --------------------------------------------------------------------------------------------------
 
@@ -73,6 +48,7 @@ class Client:
         dirty: bool | None = None,
         note: str = "",
         key: str | None = None,
+        force: bool = False,
     ) -> api.RunView:
         body = api.Submit(
             spec=spec,
@@ -85,6 +61,7 @@ class Client:
             dirty=dirty,
             note=note,
             key=key or uuid4().hex,
+            force=force,
         )
         return self._post_keyed(api.RunView, "/runs", body)
 
@@ -175,8 +152,10 @@ class Client:
     def cancel(self, run: str, *, grace_s: float | None = None, note: str = "") -> api.Done:
         return self._verb(run, "cancel", api.KillBody(grace_s=grace_s, note=note))
 
-    def rerun(self, run: str, *, sets: Sequence[str] = (), note: str = "", key: str | None = None) -> api.RunView:
-        body = api.RerunBody(set=list(sets), note=note, key=key or uuid4().hex)
+    def rerun(
+        self, run: str, *, sets: Sequence[str] = (), note: str = "", key: str | None = None, force: bool = False
+    ) -> api.RunView:
+        body = api.RerunBody(set=list(sets), note=note, key=key or uuid4().hex, force=force)
         return self._post_keyed(api.RunView, f"/runs/{quoted(run)}/rerun", body)
 
     def continue_run(
@@ -188,8 +167,9 @@ class Client:
         sets: Sequence[str] = (),
         note: str = "",
         key: str | None = None,
+        force: bool = False,
     ) -> api.RunView:
-        body = api.ContinueBody(step=step, phase=phase, set=list(sets), note=note, key=key or uuid4().hex)
+        body = api.ContinueBody(step=step, phase=phase, set=list(sets), note=note, key=key or uuid4().hex, force=force)
         return self._post_keyed(api.RunView, f"/runs/{quoted(run)}/continue", body)
 
     def note(self, run: str, note: str) -> api.RunView:
@@ -438,13 +418,6 @@ class Client:
     def queue(self) -> list[api.RunView]:
         return self._list(api.RunView, "/queue")
 
-    def pools(self) -> list[api.PoolView]:
-        return self._list(api.PoolView, "/pools")
-
-    def set_pool(self, name: str, *, price: float | None = None, slots: int | None = None) -> api.PoolView:
-        body = api.PoolBody(price=price, slots=slots)
-        return self._send(api.PoolView, "PATCH", f"/pools/{quoted(name)}", body)
-
     def tokens(self) -> list[api.TokenView]:
         return self._list(api.TokenView, "/tokens")
 
@@ -476,41 +449,3 @@ class Client:
 
     def _verb(self, run: str, verb: str, body: BaseModel) -> api.Done:
         return self._post(api.Done, f"/runs/{quoted(run)}/{verb}", body)
-
-    def _post_keyed(self, shape: type[Shaped], path: str, body: BaseModel) -> Shaped:
-        """Once more where only the answer may have been lost: the key makes it the same request."""
-        try:
-            return self._post(shape, path, body)
-        except ServerUnreachable as unreachable:
-            if "broke" not in unreachable.text:
-                raise
-            return self._post(shape, path, body)
-
-    def _get(self, shape: type[Shaped], path: str, query: Query | None = None) -> Shaped:
-        return self._read(shape, self._transport.request("GET", path, query=query).content)
-
-    def _list(self, shape: type[Shaped], path: str, query: Query | None = None) -> list[Shaped]:
-        content = self._transport.request("GET", path, query=query).content
-        try:
-            return [shape.model_validate(item, extra="ignore") for item in _ITEMS.validate_json(content)]
-        except ValidationError as error:
-            raise self._not_understood(error) from error
-
-    def _post(self, shape: type[Shaped], path: str, body: BaseModel) -> Shaped:
-        return self._send(shape, "POST", path, body)
-
-    def _send(self, shape: type[Shaped], method: str, path: str, body: BaseModel | None) -> Shaped:
-        text = body.model_dump_json() if body is not None else None
-        return self._read(shape, self._transport.request(method, path, body=text).content)
-
-    def _read(self, shape: type[Shaped], content: bytes) -> Shaped:
-        try:
-            return shape.model_validate_json(content, extra="ignore")  # a newer server may say more
-        except ValidationError as error:
-            raise self._not_understood(error) from error
-
-    def _not_understood(self, error: ValidationError) -> WhistleError:
-        return WhistleError(
-            f"The answer of {self.url} was not understood ({error.error_count()} differences).",
-            hint="server and client may be of different versions: compare with `whistle version`",
-        )

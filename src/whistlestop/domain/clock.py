@@ -19,6 +19,11 @@ def clipped(seconds: float) -> float:
     return min(max(0.0, seconds), LATEST)
 
 
+def measured(value: object) -> float | None:
+    """Seconds that something took, as a runner has said it. None: that is no length of time."""
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
 def iso(seconds: float) -> str:
     """2026-11-15T22:01:07.123Z"""
     return utc(clipped(seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

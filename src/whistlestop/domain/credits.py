@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+BUDGET_OF = "the budget of "  # who asks for a stop when it is used up: this and the run or the project
+
 
 @dataclass(frozen=True)
 class Charge:
@@ -16,6 +18,11 @@ class Charge:
     def credits(self, now: float) -> float:
         end = now if self.until is None else self.until
         return max(0.0, end - self.since) * self.slots * self.price / 3600.0
+
+
+def priced(credits: float) -> str:
+    """0.3 credits, 1 credit: prices are set by people, and read as they were set."""
+    return f"{credits:g} credit{'s' if credits != 1 else ''}"
 
 
 def used(charges: Iterable[Charge], now: float) -> float:

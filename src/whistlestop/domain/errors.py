@@ -15,6 +15,7 @@ WhistleError
 │   ├── NoCheckpoint      no_checkpoint        409
 │   ├── Ambiguous         ambiguous            409
 │   ├── NeverFits         never_fits           409
+│   ├── BudgetExceeded    budget_exceeded      409
 │   └── SignedIn          signed_in            409
 ├── TooLarge              too_large            413
 ├── StaleAttempt          stale_attempt        409   fenced off: a newer attempt owns the phase
@@ -135,6 +136,12 @@ class NeverFits(Refused):
     """No pool is large enough, now or later."""
 
     code = "never_fits"
+
+
+class BudgetExceeded(Refused):
+    """The project can't pay for it."""
+
+    code = "budget_exceeded"
 
 
 class SignedIn(Refused):

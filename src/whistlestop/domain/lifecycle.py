@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry
+from whistlestop.domain.credits import BUDGET_OF
+from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry, fingerprint
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
 
@@ -29,6 +30,9 @@ class AttemptFacts:
     reason: EndReason | None = None
     text: str = ""
     last_step: int = 0
+    exit_code: int | None = None
+    signal: str | None = None
+    in_vain: int = 0  # attempts in a row, with this one, that lost their capacity before they made a step
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class PhaseFacts:
     faults: int = 0  # of our own, in a row
     fault_step: int = 0  # how far it was at the last fault
     attempt: AttemptFacts | None = None  # the newest one
+    waits: bool = False  # it is marked as one that waits for capacity
+    trains: bool = True  # it can save; a task can't
+    saved_step: int | None = None  # of its newest checkpoint
+    failure: str | None = None  # what its last error looked like, ...
+    failure_step: int | None = None  # ... and its newest checkpoint then
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ class RunFacts:
     state: RunState
     phases: tuple[PhaseFacts, ...]
     request: Stop = Stop.NONE  # PAUSE or KILL; a phase's FINISH is beside the phase
+    request_by: str = ""
     attention: str | None = None
     reason: str | None = None
     recovering: bool = False
@@ -94,6 +104,23 @@ def decide(run: RunFacts, now: float) -> list[PhaseChange | RunChange]:
     return changes
 
 
+def after(run: RunFacts, changes: Sequence[PhaseChange | RunChange]) -> RunFacts:
+    """The run as it is when they are applied."""
+    for change in changes:
+        if isinstance(change, PhaseChange):
+            others = (change.phase if phase.id == change.phase.id else phase for phase in run.phases)
+            run = replace(run, phases=tuple(others))
+        else:
+            run = replace(
+                run,
+                state=change.state,
+                reason=change.reason,
+                recovering=change.recovering,
+                attention=change.attention,
+            )
+    return run
+
+
 def live(phase: PhaseFacts) -> bool:
     return phase.attempt is not None and phase.attempt.state is AttemptState.STARTED
 
@@ -135,15 +162,25 @@ def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange |
         case Retry.ATTENTION:
             return _to(phase, PhaseState.PENDING, says), f"phase {phase.name}: {says}"
         case Retry.BUDGET:
+            looks = _looks(attempt)
+            if phase.trains and phase.failure == looks and phase.failure_step == phase.saved_step and phase.retries:
+                at = f"at step {attempt.last_step}" if attempt.last_step else "before its first step"
+                why = f"failed twice in the same way {at} without a new checkpoint: {says}"
+                return _to(phase, PhaseState.FAILED, why), None
             if phase.errors_used >= phase.retries:
                 return _to(phase, PhaseState.FAILED, says), None
             wait = BACKOFF[min(phase.errors_used, len(BACKOFF) - 1)]
-            counted = replace(phase, errors_used=phase.errors_used + 1)
+            counted = replace(phase, errors_used=phase.errors_used + 1, failure=looks, failure_step=phase.saved_step)
             why = f"{says}; retry {counted.errors_used} of {phase.retries} in {wait:g} s"
             return _to(counted, PhaseState.PENDING, why, now + wait), None
         case Retry.ALWAYS:
             return _recover(phase, attempt, says, now), None
     assert_never(outcome.retry)
+
+
+def _looks(attempt: AttemptFacts) -> str:
+    assert attempt.reason is not None
+    return fingerprint(attempt.reason, attempt.exit_code, attempt.signal, attempt.text)
 
 
 def _recover(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) -> PhaseChange:
@@ -152,13 +189,22 @@ def _recover(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) ->
     if attempt.reason is EndReason.CHECKPOINT_DAMAGED:
         return _to(phase, PhaseState.PENDING, says)
     if attempt.reason not in OWN_FAULTS:
-        return _to(phase, PhaseState.PENDING, f"{says}; it goes on elsewhere")
+        return _go_on(phase, attempt, says, now)
     faults = phase.faults + 1
     counted = replace(phase, faults=faults)
     if faults >= FAULT_LIMIT:
         return _to(counted, PhaseState.FAILED, f"{says}; {faults} times in a row without a new step")
     wait = 0.0 if faults == 1 else BACKOFF[min(faults - 2, len(BACKOFF) - 1)]
     return _to(counted, PhaseState.PENDING, f"{says}; it starts again", now + wait)
+
+
+def _go_on(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) -> PhaseChange:
+    """Elsewhere, as often as it takes. If it comes to no step again and again, later each time: the notice that ended
+    it may still stand. It counts against nothing."""
+    wait = 0.0 if attempt.in_vain < 2 else BACKOFF[min(attempt.in_vain - 2, len(BACKOFF) - 1)]
+    since = ", since it came to no step there" if phase.trains else ""
+    later = f" in {wait:g} s{since}" if wait else ""
+    return _to(phase, PhaseState.PENDING, f"{says}; it goes on elsewhere{later}", now + wait)
 
 
 def _wait_for_storage(phase: PhaseFacts, says: str, now: float) -> PhaseChange:
@@ -210,7 +256,8 @@ def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) 
     if attention:
         return RunChange(RunState.WAITING, attention, attention=attention)
     if run.request is Stop.PAUSE:
-        return RunChange(RunState.WAITING, "paused on request")
+        spent = run.request_by.startswith(BUDGET_OF)
+        return RunChange(RunState.WAITING, f"paused: {run.request_by} is used up" if spent else "paused on request")
     lost = next((phase for phase in phases if phase.state is PhaseState.PENDING and _retried(phase)), None)
     if lost is not None:
         return RunChange(RunState.QUEUED, f"recovering: {_said(lost)}", True)

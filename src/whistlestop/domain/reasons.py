@@ -1,5 +1,6 @@
 """Why an attempt ended and why a phase stopped. The state says where, the reason says why, one table joins them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,8 +55,8 @@ class Outcome:
 
 OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.FINISHED: Outcome(AttemptState.COMPLETED, Retry.NEVER, "finished"),
-    EndReason.STOPPED: Outcome(AttemptState.COMPLETED, Retry.NEVER, "stopped on request, its result is kept"),
-    EndReason.TIME_LIMIT: Outcome(AttemptState.FAILED, Retry.NEVER, "ran into its time limit"),
+    EndReason.STOPPED: Outcome(AttemptState.COMPLETED, Retry.NEVER, "stopped, its result is kept"),
+    EndReason.TIME_LIMIT: Outcome(AttemptState.FAILED, Retry.NEVER, "its time was up before it was done"),
     EndReason.PAUSED: Outcome(AttemptState.ABORTED, Retry.NEVER, "paused on request"),
     EndReason.KILLED: Outcome(AttemptState.ABORTED, Retry.NEVER, "killed on request"),
     EndReason.PREEMPTED: Outcome(AttemptState.PREEMPTED, Retry.ALWAYS, "the capacity was reclaimed"),
@@ -89,6 +90,16 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.HOST_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "the host stopped reporting"),
     EndReason.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Retry.ALWAYS, "the runner could not be started"),
 }
+
+
+ERROR_LINE = "its last error line: "  # in the words of an end, before what the program said last
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d{3,}")  # addresses, counters, times: another one each time
+
+
+def fingerprint(reason: EndReason, exit_code: int | None, signal: str | None, text: str) -> str:
+    """What an error looks like: two that look alike are the same failure."""
+    _, _, line = text.partition(ERROR_LINE)
+    return f"{reason} {signal or exit_code} {_VARIES.sub('#', line)[:500]}"
 
 
 class StopReason(StrEnum):

@@ -14,9 +14,15 @@ RUNNER_LOG = "runner.log"
 _MEMORY = Path("/dev/shm")
 
 
-def memory_of(attempt_id: str) -> Path:
+def seat_of(attempt_id: str, node: int, nodes: int) -> str:
+    """What one runner of an attempt is called on its host: its directory, its cgroup, the mark of its processes. Two
+    nodes of an attempt may be on one host."""
+    return attempt_id if nodes == 1 else f"{attempt_id}.{node}"
+
+
+def memory_of(seat: str) -> Path:
     """Where the program may put what it saves until its runner has brought it to safety."""
-    return _MEMORY / f"whistle-{attempt_id}"
+    return _MEMORY / f"whistle-{seat}"
 
 
 class Began(NamedTuple):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType, Protocol
 
+from whistlestop.domain.reasons import EndReason
 from whistlestop.wire.launch import Launch
 
 JobId = NewType("JobId", str)
@@ -16,12 +17,28 @@ class JobState(StrEnum):
     RUNNING = "running"  # its runner lives
     ENDED = "ended"  # the runner left in good order: its last words are in its journal
     DEAD = "dead"  # the runner died without a word; the program may still live
+    LOST = "lost"  # so has its host, by the cluster's word: nobody can look there
+
+
+@dataclass(frozen=True)
+class Notice:
+    """The cluster says beforehand that it takes a node back."""
+
+    at: float  # Unix time by which everything has to be gone; 0: nobody said when
+    text: str  # for people
 
 
 @dataclass(frozen=True)
 class JobStatus:
     state: JobState
-    text: str = ""
+    text: str = ""  # for people: what a pending one waits for, what a dead one died of
+    reclaimed: bool = False  # of a dead one: its capacity was taken back
+    notice: Notice | None = None  # of a running one: its capacity goes
+    reason: EndReason | None = None  # of a dead one: what it died of, where the cluster proves more than that
+    nodes: tuple[JobState, ...] = ()  # each node's, where an attempt has several; empty: all are like the job
+
+    def of(self, node: int) -> JobState:
+        return self.nodes[node] if node < len(self.nodes) else self.state
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,13 @@ class Can:
 
     prove_end: bool  # DEAD and ENDED are proof that the runner is gone; without it a lease has to run out
     salvage: bool  # `salvage` works: a dead runner's tree is ended and its journals are shipped
+    offers: bool = False  # it tells how many slots there are: see Offering
+    lease: float = 0.0  # seconds after which a runner that reaches neither server nor cluster has ended by itself
+
+
+class Offering(Protocol):
+    def offers(self) -> int:
+        """Slots that the pool's nodes have now, free or not."""
 
 
 class Engine(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from whistlestop.channel.layout import ENV_ATTEMPT
+from whistlestop.channel.layout import ENV_ATTEMPT, ENV_JOB
 from whistlestop.engines import cgroups, processes
 from whistlestop.engines.attempt_files import Started
 from whistlestop.engines.processes import Handle, Process
@@ -41,8 +41,9 @@ class Gone(NamedTuple):
 
 
 class Tree:
-    """The processes of one attempt. `root` is the runner (its descendants belong to it); `group` a cgroup, if any;
-    `program` the first process, known by its session when the runner is dead and there is no cgroup.
+    """The processes of one attempt, or of one node of it (see seat_of). `root` is the runner (its descendants belong to
+    it); `group` a cgroup, if any; `program` the first process, known by its session when the runner is dead and there
+    is no cgroup.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Tree:
         self.program = program
         self.group = group
         self.root = root
-        self._mark = f"{ENV_ATTEMPT}={attempt_id}".encode()
+        self._mark = f"{ENV_JOB if '.' in attempt_id else ENV_ATTEMPT}={attempt_id}".encode()
 
     @classmethod
     def create(cls, attempt_id: str, *, walk: bool = False) -> "Tree":

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from whistlestop.engines.attempt_files import (
     memory_of,
     read_began,
     read_program,
+    seat_of,
     write,
 )
 from whistlestop.engines.base import Can, JobId, JobState, JobStatus
@@ -52,26 +53,54 @@ class LocalEngine:
         self._children: set[int] = set()
 
     def launch(self, launch: Launch, secrets: Mapping[str, str]) -> JobId:
-        job = JobId(launch.attempt_id)
+        """On several nodes: each is a runner of its own here, with its share of the slots."""
+        share = len(launch.slots) // launch.nodes
+        for node in range(launch.nodes):
+            slots = launch.slots[node * share : (node + 1) * share]
+            devices = launch.devices[node * share : (node + 1) * share] if launch.devices is not None else None
+            self.launch_one(msgspec.structs.replace(launch, node=node, slots=slots, devices=devices), secrets)
+        return JobId(launch.attempt_id)
+
+    def launch_one(self, launch: Launch, secrets: Mapping[str, str]) -> None:
+        """The runner of one node."""
+        job = seat_of(launch.attempt_id, launch.node, launch.nodes)
         directory = self._directory(job)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._lock(directory, wait_for=directory / BEGAN) as lock:
                 if lock is None or (directory / BEGAN).exists() or (directory / DONE).exists():
-                    return job
+                    return
                 write(
                     directory / LAUNCH, msgspec.json.encode(msgspec.structs.replace(launch, directory=str(directory)))
                 )
                 self._spawn(directory, lock, secrets, ["--walk"] if self._walk else [])
         except OSError as error:
             raise EngineUnreachable(f"The runner of {job} could not be started: {error}.") from error
-        return job
 
     def poll(self, jobs: Collection[JobId]) -> Mapping[JobId, JobStatus]:
         self._reap()
-        return {job: self._status(job) for job in jobs}
+        return {job: _together([self.status(seat) for seat in self.seats(job)]) for job in jobs}
 
     def cancel(self, job: JobId) -> None:
+        for seat in self.seats(job):
+            self._cancel(seat)
+
+    def salvage(self, job: JobId) -> None:
+        for seat in self.seats(job):
+            self._salvage(seat)
+
+    def forget(self, job: JobId) -> None:
+        for seat in self.seats(job):
+            self._forget(seat)
+
+    def seats(self, job: JobId) -> list[str]:
+        """The runners of a job that there are, or were, on this host, in the order of their nodes."""
+        if self._directory(job).is_dir():
+            return [job]
+        found = [path.name for path in self._root.glob(f"{job}.*") if path.name.removeprefix(f"{job}.").isdecimal()]
+        return sorted(found, key=lambda name: int(name.rpartition(".")[2])) or [job]
+
+    def _cancel(self, job: str) -> None:
         directory = self._directory(job)
         began = read_began(directory)
         group = Path(began.group) if began is not None and began.group else None
@@ -96,7 +125,7 @@ class LocalEngine:
             runner.close()
         self._reap()
 
-    def salvage(self, job: JobId) -> None:
+    def _salvage(self, job: str) -> None:
         directory = self._directory(job)
         if not (directory / BEGAN).exists() or (directory / DONE).exists():
             return
@@ -107,7 +136,7 @@ class LocalEngine:
         except OSError as error:
             raise EngineUnreachable(f"No runner could be started to salvage {job}: {error}.") from error
 
-    def forget(self, job: JobId) -> None:
+    def _forget(self, job: str) -> None:
         directory = self._directory(job)
         if directory.is_dir() and not self._held(directory):
             began = read_began(directory)
@@ -117,12 +146,13 @@ class LocalEngine:
         if not directory.exists():
             shutil.rmtree(memory_of(job), ignore_errors=True)
 
-    def _directory(self, job: JobId) -> Path:
+    def _directory(self, job: str) -> Path:
         if "/" in job or job.startswith("."):
             raise ValueError(f"{job!r} can't be the id of an attempt")
         return self._root.absolute() / job
 
-    def _status(self, job: JobId) -> JobStatus:
+    def status(self, job: str) -> JobStatus:
+        """Of one runner."""
         directory = self._directory(job)
         if (directory / DONE).exists():
             return JobStatus(JobState.ENDED)
@@ -211,6 +241,16 @@ class LocalEngine:
                 ended = pid
             if ended:
                 self._children.discard(pid)
+
+
+def _together(found: Sequence[JobStatus]) -> JobStatus:
+    """Of several nodes: it runs as long as one of them does."""
+    if len(found) == 1:
+        return found[0]
+    states = [each.state for each in found]
+    order = (JobState.RUNNING, JobState.DEAD, JobState.UNKNOWN, JobState.ENDED)
+    text = " ".join(each.text for each in found if each.text)
+    return JobStatus(min(states, key=order.index), text, nodes=tuple(states))
 
 
 def _take(fd: int, wait_for: Path | None) -> bool:

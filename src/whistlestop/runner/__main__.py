@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from whistlestop.channel.layout import CONTROL_FILE, SIZE
-from whistlestop.engines.attempt_files import LOCK, read_began, read_program
+from whistlestop.channel.layout import CONTROL_FILE, SIZE, Word
+from whistlestop.engines.attempt_files import LOCK, read_began, read_program, seat_of
 from whistlestop.engines.containment import Reaper, Tree, become_subreaper
 from whistlestop.runner import launching
 from whistlestop.runner.fetching import CannotStart
 from whistlestop.runner.notes import note
-from whistlestop.runner.prepare import Prepared, is_quick, try_prepare
-from whistlestop.runner.program import NotStarted, Program
+from whistlestop.runner.prepare import QUICK_SECONDS, Prepared, Preparing, start
+from whistlestop.runner.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     directory = Path(arguments[0])
     if not _hold_lock(directory, arguments):
         return 0  # another runner has it
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody can make sense of it
+    signal.pthread_sigmask(signal.SIG_BLOCK, launching.SIGNALS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
@@ -65,7 +65,7 @@ def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, wa
         # it is launched again.
         note(f"secrets are missing: {', '.join(sorted(missing))}")
         return
-    tree = Tree.create(launch.attempt_id, walk=walk)
+    tree = Tree.create(seat_of(launch.attempt_id, launch.node, launch.nodes), walk=walk)
     launching.mark_began(directory, group=tree.group)
     become_subreaper()
     reaper = Reaper()
@@ -78,32 +78,35 @@ def _supervise(launch: "Launch", directory: Path, secrets: dict[str, str], *, wa
 
     events = Events(RecordFile.open(directory / "runner"))
     events.tell("preparing", "The code is laid out and a checkpoint is looked for.")
-    ready: Prepared | CannotStart | None = None
+    preparing, problem = Preparing(), ""
     try:
         (directory / CONTROL_FILE).unlink(missing_ok=True)
         control = Control.create(directory / CONTROL_FILE)
+        control[Word.STOP_LEVEL] = launch.stop  # the program may be in its loop before we are connected
     except OSError as error:
         control = Control(mmap.mmap(-1, SIZE))  # private: nobody will attach
-        ready = CannotStart("prepare_failed", f"The channel in {directory} could not be made: {error.strerror}.")
+        problem = f"The channel in {directory} could not be made: {error.strerror}."
     steering = Steering(directory, control, cast("list[dict[str, Any]]", launch.steering))  # as it stands in the JSON
     try:
         steering.begin()
     except OSError as error:
-        ready = CannotStart("prepare_failed", f"The changes could not be put into {directory}: {error.strerror}.")
-    if ready is None and is_quick(launch):
-        ready = _start_quickly(launch, secrets, program)
-    _go_on(launch, tree, reaper, control, steering, events, program, secrets, ready)
+        problem = f"The changes could not be put into {directory}: {error.strerror}."
+    if problem:
+        preparing.settle(CannotStart("prepare_failed", problem))
+    else:
+        preparing.begin(launch, secrets)
+        if launch.nodes == 1 and not launch.ranks:  # else there are pipes to be made, and others to be met
+            _start_if_ready(launch, program, preparing)
+    _go_on(launch, tree, reaper, control, steering, events, program, secrets, preparing)
 
 
-def _start_quickly(launch: "Launch", secrets: dict[str, str], program: Program) -> Prepared | CannotStart:
-    ready = try_prepare(launch, secrets)
-    if isinstance(ready, CannotStart):
-        return ready
-    try:
-        program.start(launch.command, env=ready.env, cwd=ready.cwd)
-    except NotStarted as problem:
-        return CannotStart("command_not_found", str(problem))
-    return ready
+def _start_if_ready(launch: "Launch", program: Program, preparing: Preparing) -> None:
+    ready = preparing.wait(QUICK_SECONDS)
+    if isinstance(ready, Prepared):
+        try:
+            start(program, launch, ready)
+        except CannotStart as problem:
+            preparing.settle(problem)
 
 
 def _go_on(
@@ -115,7 +118,7 @@ def _go_on(
     events: "Events",
     program: Program,
     secrets: dict[str, str],
-    prepared: Prepared | CannotStart | None,
+    preparing: Preparing,
 ) -> None:
     import asyncio
 
@@ -131,7 +134,7 @@ def _go_on(
         events=events,
         program=program,
         secrets=secrets,
-        prepared=prepared,
+        preparing=preparing,
     )
     asyncio.run(_and_exit(supervisor.run()))
 
@@ -144,7 +147,8 @@ def _salvage(launch: "Launch", directory: Path) -> None:
     began = read_began(directory)
     group = Path(began.group) if began is not None and began.group else None
     launching.mark_began(directory, group=group)
-    tree = Tree(launch.attempt_id, group=group, root=os.getpid(), program=read_program(directory))
+    seat = seat_of(launch.attempt_id, launch.node, launch.nodes)
+    tree = Tree(seat, group=group, root=os.getpid(), program=read_program(directory))
     asyncio.run(_and_exit(salvage(launch, tree)))
 
 

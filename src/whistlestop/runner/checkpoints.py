@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whistlestop.blobs import staged
 from whistlestop.blobs.manifest import Checkpoint, SaveFailed
@@ -16,9 +16,7 @@ from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
 from whistlestop.domain.errors import WhistleError
 from whistlestop.runner.notes import note
-
-if TYPE_CHECKING:
-    pass
+from whistlestop.runner.sharing import Sharing
 
 Tell = Callable[..., None]
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0  # seconds between two tries
@@ -40,24 +38,29 @@ class CheckpointKeeper:
         attempt: tuple[int, str],
         stage: Path,
         *,
-        shared: Path | None = None,
+        node: int = 0,
+        nodes: int = 1,
         policy: Policy,
         protected: Collection[str],
         tell: Tell,
         answers: Callable[[float], int] = lambda at: 0,
         durable: Callable[[int, float], None] = lambda step, seconds: None,
         failed: Callable[[], None] = lambda: None,
+        before_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self._storage, self._phase = storage, phase
-        self._stages = (stage, shared or stage)  # the second one: where the ranks of several nodes meet
+        self._stage = stage
+        self._node, self._nodes = node, nodes
         self._attempt_number, self._attempt_id = attempt
         self._policy = policy
         self._protected = set(protected)
         self._in_use: set[str] = set()
         self._aside: set[str] = set()  # addresses of those that were found damaged
         self._tell, self._answers, self._durable, self._failed = tell, answers, durable, failed
+        self._before_commit = before_commit  # may raise what a storage may
         self._left = threading.Event()  # nothing more is told
         self._ending: float | None = None  # when the program had ended
+        self._sharing = Sharing(storage, left=self._left, ended=lambda: self._ending, say=self._say)
         self._kept_on: set[str] = set()  # could not be removed, and that was said
         self._kept: dict[str, Checkpoint] = {}
         self._looked = threading.Event()  # at what was there before
@@ -65,6 +68,8 @@ class CheckpointKeeper:
         self._tidied = 0.0
         self._waiting: set[Path] = set()
         self._saving = False
+        self._over_at: float | None = None  # then nobody waits any longer
+        self._at_risk = False  # what is being saved is not safe yet, or not told of
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -95,31 +100,43 @@ class CheckpointKeeper:
     def announce(self, directory: str) -> None:
         """The program says that a save is staged here."""
         path = Path(directory)
-        if path.parent in self._stages and path.name.startswith("slot-") and path not in self._waiting:
+        if path.parent == self._stage and path.name.startswith("slot-") and path not in self._waiting:
             self._waiting.add(path)
             self._queue.put(path)
             self.start()
 
     def scan(self) -> None:
         """What is complete and was not announced: the program may have died right after it."""
-        for directory in self._stages:
-            for slot in staged.slots(directory):
-                if not staged.is_free(slot):
-                    self.announce(str(slot))
+        for slot in staged.slots(self._stage):
+            if not staged.is_free(slot):
+                self.announce(str(slot))
 
-    def finish(self, patience: float | None = None) -> None:
+    def finish(self, patience: float | None = None) -> bool:
         """Returns when all that is staged is safe, or given up, or after `patience` seconds: a kill does not wait for
-        an upload. Nothing is told after it."""
+        an upload. Nothing is told after it. False: some of it is not safe, and is given up by this."""
         self._ending = time.monotonic()
         if patience is None:
             self.scan()
         self._queue.put(None)
-        over = None if patience is None else self._ending + patience
-        while self._thread.is_alive() and not self._left.is_set() and (over is None or time.monotonic() < over):
+        if patience is not None:
+            self.hurry(patience)
+        while self._thread.is_alive() and not self._left.is_set():
+            over = self._over_at
+            if over is not None and time.monotonic() >= over:
+                break
             if not self.busy and (self._looked.is_set() or time.monotonic() - self._ending > LOOK_PATIENCE):
                 break  # only tidying is left
             self._thread.join(0.05 if over is None else max(0.0, min(0.05, over - time.monotonic())))
+        safe = not self._is_at_risk()  # now: once nobody waits, the thread lets go of what it could not save
+        if (waits := self._sharing.open) is not None and not safe:
+            words = f"Step {waits.save.step} is given up: {waits.text}. The ones before it are untouched."
+            self._say("save_failed", words, **_failure(waits.save, waits.text), final=True)
         self._left.set()
+        return safe
+
+    def hurry(self, patience: float) -> None:
+        """From now on so many seconds are left."""
+        self._over_at = min(self._over_at or float("inf"), time.monotonic() + patience)
 
     def abandon(self) -> None:
         """Nobody waits for what is not safe yet."""
@@ -127,23 +144,29 @@ class CheckpointKeeper:
 
     @property
     def busy(self) -> bool:
-        """Something is staged that is not safe yet, or not told of."""
-        slots = (slot for place in self._stages for slot in staged.slots(place))
-        return self._saving or bool(self._waiting) or any(not staged.is_free(slot) for slot in slots)
+        """Something is staged that is not safe yet, or not told of; or what it makes superfluous is being removed."""
+        return self._saving or self._is_at_risk()
+
+    def _is_at_risk(self) -> bool:
+        slots = staged.slots(self._stage)
+        return self._at_risk or bool(self._waiting) or any(not staged.is_free(slot) for slot in slots)
 
     def _run(self) -> None:
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         except OSError:
             pass
-        self._look()
-        self._tidy()
+        if self._node == 0:
+            self._look()
+            self._tidy()
+        else:
+            self._looked.set()  # what is there is the first node's business
         while (slot := self._queue.get()) is not None and not self._left.is_set():
             # Not behind the save: the slot is free before everything is done, and may be full again by then.
-            self._saving = True
+            self._saving = self._at_risk = True
             self._waiting.discard(slot)
             self._guarded(partial(self._save, slot))
-            self._saving = False
+            self._saving = self._at_risk = False
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -169,6 +192,7 @@ class CheckpointKeeper:
         self._looked.set()
 
     def _save(self, slot: Path) -> None:
+        ahead = time.time() - time.monotonic()  # the time of day may be set while it is uploaded
         found: Staged | None = None
         try:
             found = staged.read(slot)
@@ -190,7 +214,7 @@ class CheckpointKeeper:
             self._give_up(slot, found, _text(error), f"A save was given up: {_text(error)}", error=error)
             return
         if done is not None and not self._left.is_set():
-            self._took(slot, found, done)
+            self._took(slot, found, done, ahead)
         else:
             staged.release(slot)
 
@@ -199,6 +223,9 @@ class CheckpointKeeper:
         delay, tries = FIRST_DELAY, 0
         while True:
             try:
+                self._before_commit()
+                if found.share is not None:
+                    return self._sharing.commit(found)
                 return self._storage.commit(found, cancelled=self._left.is_set)
             except (StorageFailed, SaveFailed, OSError) as error:
                 if type(error) is SaveFailed and not isinstance(error.__cause__, OSError):
@@ -232,7 +259,7 @@ class CheckpointKeeper:
     def _newest_staged(self) -> int:
         """While nothing can be saved the program can stage no more than its slots hold: then the newest counts."""
         steps = [-1]
-        for slot in {slot for place in self._stages for slot in staged.slots(place)}:
+        for slot in staged.slots(self._stage):
             try:
                 found = staged.read(slot)
             except SaveFailed:
@@ -264,6 +291,8 @@ class CheckpointKeeper:
         quiet: bool = False,
     ) -> None:
         self._failed()
+        if found is not None and found.share is not None:
+            self._sharing.let_go(found, text)
         staged.release(slot)  # last: who finds it free looks for the word about it
         if quiet:
             return
@@ -273,11 +302,11 @@ class CheckpointKeeper:
         said = f"{words}. The ones before it are untouched."
         self._say("save_failed", said, **_failure(found, text), final=True)
 
-    def _took(self, slot: Path, found: Staged, done: Committed) -> None:
+    def _took(self, slot: Path, found: Staged, done: Committed, ahead: float) -> None:
         checkpoint = done.checkpoint
         self._told_at = None
         self._kept[checkpoint.id] = checkpoint
-        seconds = max(0.0, time.time() - found.at)
+        seconds = max(0.0, time.monotonic() + ahead - found.at)
         self._durable(checkpoint.step, seconds)
         staged.release(slot)
         self._say(
@@ -289,6 +318,7 @@ class CheckpointKeeper:
             upload_seconds=seconds,
             written=done.written,
         )
+        self._at_risk = False
         if not self._looked.is_set():
             self._look()
         self._retain(checkpoint)
@@ -339,7 +369,7 @@ class CheckpointKeeper:
         for act in (
             lambda: self._storage.check_fence(self._phase, self._attempt_number),
             lambda: self._storage.purge(self._phase, time.time() - DAY),
-            lambda: self._storage.sweep(self._phase, self._attempt_number),
+            lambda: self._storage.sweep(self._phase, self._attempt_number, nodes=self._nodes),
         ):
             try:
                 act()

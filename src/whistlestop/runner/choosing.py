@@ -117,13 +117,22 @@ def _restored(launch: "Launch", storage: "Storage", aside: list[Aside]) -> Chose
     if not launch.restore:
         return None
     beside = launch.fetch_beside and launch.storage is not None
-    if (found := _newest(launch, storage, launch.phase, aside, beside=beside)) is not None:
+    if (found := _newest(launch, storage, launch.phase, aside, beside=beside, whole=False)) is not None:
+        _check_known(launch, aside)
         return found
     if aside or (launch.must_restore and launch.restore_from is None):
         raise CannotStart("checkpoint_unusable", _unusable(launch, aside))
     if launch.restore_from is None:
         return None
-    return _verified(launch, launch.restore_from, launch.restore_options)
+    return _verified(launch, launch.restore_from, launch.restore_options, whole=False)
+
+
+def _check_known(launch: "Launch", aside: list[Aside]) -> None:
+    """Each of several nodes looks at its own ranks' part: what one finds damaged, the others have to hear of first."""
+    news = [each for each in aside if each.healthy and each.path not in launch.checkpoint_damaged]
+    if launch.nodes > 1 and news:
+        words = f"Node {launch.node} can't use a checkpoint, and the others may not know of it: {news[0].once()}."
+        raise CannotStart("checkpoint_damaged", words, news)
 
 
 def _unusable(launch: "Launch", aside: list[Aside]) -> str:
@@ -167,14 +176,14 @@ def _inputs(launch: "Launch", storage: "Storage", aside: list[Aside]) -> dict[st
     return env
 
 
-def _verified(launch: "Launch", address: str, options: dict[str, str] | None) -> Chosen:
+def _verified(launch: "Launch", address: str, options: dict[str, str] | None, *, whole: bool = True) -> Chosen:
     from whistlestop.blobs.manifest import Damaged
     from whistlestop.blobs.open import locate
     from whistlestop.blobs.storage import Removed
 
     try:
         storage, checkpoint = locate(address, launch.storage_options if options is None else options)
-        path = fetch(launch, storage, checkpoint)
+        path = fetch(launch, storage, checkpoint, whole=whole)
     except (Damaged, Removed) as error:
         raise CannotStart(
             "checkpoint_unusable", f"The checkpoint to start from, {address}, can't be used: {error.text}"
@@ -183,12 +192,19 @@ def _verified(launch: "Launch", address: str, options: dict[str, str] | None) ->
 
 
 def _newest(
-    launch: "Launch", storage: "Storage", phase: str, aside: list[Aside], *, beside: bool = False
+    launch: "Launch", storage: "Storage", phase: str, aside: list[Aside], *, beside: bool = False, whole: bool = True
 ) -> Chosen | None:
+    from whistlestop.blobs.manifest import Damaged
+
     paths: dict[str, Path] = {}
 
     def get(checkpoint: "Checkpoint") -> None:
-        paths[checkpoint.id] = place_of(launch, checkpoint) if beside else fetch(launch, storage, checkpoint)
+        if storage.where(checkpoint) in launch.checkpoint_damaged:
+            raise Damaged(f"{storage.where(checkpoint)} was found damaged by a node of an earlier attempt")
+        if beside:
+            paths[checkpoint.id] = place_of(launch, checkpoint)
+        else:
+            paths[checkpoint.id] = fetch(launch, storage, checkpoint, whole=whole)
 
     found, damaged = storage.newest(phase, verify=get)
     aside += [

@@ -27,11 +27,12 @@ _SAYS = {
 
 
 class Tell(Protocol):
-    def __call__(self, kind: str, text: str, **data: Any) -> None: ...
+    def __call__(self, kind: str, text: str, /, **data: Any) -> None: ...
 
 
 class Climber:
-    """Owns the standing request. A request is only ever raised. `kill` ends the tree without grace."""
+    """Owns the standing request. A request is only ever raised. `kill` ends the tree without grace. `follows`: on other
+    nodes than the first its program hears of a request from the first one's; only a kill is carried out here."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Climber:
         times: Times,
         *,
         task: bool,
+        follows: bool = False,
         tell: Tell,
         kill: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
@@ -46,19 +48,20 @@ class Climber:
         self._control = control
         self._times = times
         self._task = task
+        self._follows = follows
         self._tell = tell
         self._kill = kill
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._program: Program | None = None
         self._ordered_at = self._rung_at = self._started_at = 0.0
-        self._seq = self._saves = 0
+        self._seq = self._saves = self._own_saves = 0
         self._handed: list[tuple[float, int]] = []  # when the program was asked to save, and how many times by then
         self.stop = Stop.NONE
         self.rung: Rung | None = None
         self.actor = ""
         self.reason = ""
-        self.own_limit = False  # the request came from the runner's own time limit
+        self.own_limit = False  # the request came from the runner itself: its time is up
 
     def take(self, order: Order, *, own_limit: bool = False) -> bool:
         """Straight into the control block. True when it asks for more than before."""
@@ -71,7 +74,8 @@ class Climber:
         if stop <= self.stop:
             return False
         self._seq = max(self._seq + 1, order.seq)
-        control[Word.PAUSE_LATEST] = int(order.latest)
+        # Or as a notice has it, in which no save would fit.
+        control[Word.PAUSE_LATEST] = control[Word.PAUSE_LATEST] or int(order.latest)
         control[Word.STOP_LEVEL] = stop
         control[Word.STOP_SEQ] = self._seq
         self.stop, self.actor, self.reason, self.own_limit = stop, order.actor, order.reason, own_limit
@@ -91,6 +95,8 @@ class Climber:
         """Look at the situation again: climb what is due, and come back when the next rung is."""
         self.halt()
         self._hand_saves()
+        if self._follows and self.stop is not Stop.KILL:
+            return
         while self._program is not None and (step := following(self._situation(), self._times)) is not None:
             rung, due = step
             if due > self._clock():
@@ -101,6 +107,11 @@ class Climber:
                 self._timer = asyncio.get_running_loop().call_later(wait, self.go_on)
                 return
             self._climb(rung)
+
+    def save_once_more(self) -> None:
+        """Nobody has ordered it: the capacity may go."""
+        self._own_saves += 1
+        self._hand_saves()
 
     def halt(self) -> None:
         if self._timer is not None:
@@ -114,10 +125,11 @@ class Climber:
 
     def _hand_saves(self) -> None:
         """Once there is a loop: it saves for every increase that it sees, and what was there before it is none."""
-        if self._control[Word.LOOP] and self._saves > self._control[Word.CHECKPOINT_NOW]:
+        wanted = self._saves + self._own_saves
+        if self._control[Word.LOOP] and wanted > self._control[Word.CHECKPOINT_NOW]:
             # By the clock that also dates the checkpoints; whichever thread asks sees the whole list.
             self._handed = [*self._handed, (time.time(), self._saves)]
-            self._control[Word.CHECKPOINT_NOW] = self._saves
+            self._control[Word.CHECKPOINT_NOW] = wanted
 
     def saves_handed_by(self, at: float) -> int:
         """How many saves the program had been asked for when it committed a checkpoint at this time."""

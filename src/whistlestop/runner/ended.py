@@ -1,7 +1,9 @@
 """The end of an attempt: everything proven gone, its reason in a sentence, and the file that says that all is told."""
 
 import asyncio
+import contextlib
 import os
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Word
 from whistlestop.domain.reasons import OUTCOMES, EndReason
-from whistlestop.engines.attempt_files import DONE, write
+from whistlestop.engines.attempt_files import DONE, LAUNCH, LOCK, RUNNER_LOG, write
 from whistlestop.engines.containment import Gone
 from whistlestop.runner import progress
 from whistlestop.runner.climb import Climber
@@ -19,6 +21,7 @@ from whistlestop.runner.notes import note
 
 PROOF_SECONDS = 10.0  # for one try; what hangs in the kernel is tried again for as long as it takes
 RETRY_SECONDS = 5.0
+_KEPT = (DONE, LAUNCH, LOCK, RUNNER_LOG)
 KILL_PATIENCE = 0.2  # for a checkpoint that is being read back
 
 
@@ -43,13 +46,18 @@ async def prove_gone(prove: Callable[[], Awaitable[Gone]], tell: Callable[..., N
         await asyncio.sleep(RETRY_SECONDS)
 
 
+def gone_words(gone: Gone) -> str:
+    return f"{gone.ended} process{'' if gone.ended == 1 else 'es'} ended, proven gone"
+
+
 def ending_of(
     status: int | None,
     control: Control,
     climber: Climber,
     *,
     saved: bool,
-    preempted: bool,
+    notice: str,
+    unsafe: bool,
     out_of_memory: bool,
     task: bool,
 ) -> Ending:
@@ -64,9 +72,10 @@ def ending_of(
         attached=bool(control[Word.ATTACHED]),
         imported=progress.imported(control),
         saved=saved,
-        preempted=preempted,
+        notice=notice,
+        unsafe=unsafe,
         out_of_memory=out_of_memory,
-        time_limit=climber.own_limit,
+        limit=climber.actor if climber.own_limit else "",
         task=task,
         behind=control[Word.BEHIND] > 0,
     )
@@ -84,6 +93,7 @@ def end_data(
     gone: Gone,
     saved_step: int | None,
     stop_reasons: Sequence[Mapping[str, Any]] = (),
+    notice: str | None = None,
     exit_code: int | None = None,
     signal: int | None = None,
 ) -> dict[str, Any]:
@@ -97,18 +107,34 @@ def end_data(
         "evidence": words,
         "stop_reasons": list(stop_reasons),
         "gone_at": gone.at,
+        "notice": notice,
         "saved_step": saved_step,
     }
 
 
-async def leave(directory: Path) -> None:
-    """The last file: whoever finds it knows that everything is at the server. Tried until the disk takes it."""
+async def leave(directory: Path, *, forgets: bool = False) -> None:
+    """The last file: whoever finds it knows that everything is at the server. Tried until the disk takes it. `forgets`:
+    nobody comes to take the rest away; what is kept for an hour is to look at, should a person want to."""
     while True:
         try:
             write(directory / DONE, str(time.time()).encode())
+            if forgets:
+                await asyncio.to_thread(_forget, directory)
             return
         except FileNotFoundError:
             return  # the directory itself was removed: nobody is going to look
         except OSError as error:
             note(f"runner: {error}")
             await asyncio.sleep(1.0)
+
+
+def _forget(directory: Path) -> None:
+    """All but what says how it ended: engines/boot.py takes that."""
+    for path in directory.iterdir():
+        if path.name in _KEPT:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()

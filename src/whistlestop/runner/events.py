@@ -12,7 +12,7 @@ class Events:
         self.file = file
         self._early: list[tuple[float, str, str, dict[str, Any]]] | None = []
 
-    def tell(self, kind: str, text: str, **data: Any) -> None:
+    def tell(self, kind: str, text: str, /, **data: Any) -> None:
         """One event; `kind` and its data as frames.RUNNER_KINDS says."""
         if self._early is not None:  # before the program runs, importing the encoder would keep it waiting
             self._early.append((time.time(), kind, text, data))

@@ -10,6 +10,7 @@ from whistlestop.domain.stops import Rung, Stop
 
 _SIGNALLED = (Rung.INTERRUPT, Rung.TERMINATE, Rung.KILL)
 _RUNG_SAYS = {Rung.INTERRUPT: "SIGINT", Rung.TERMINATE: "SIGTERM", Rung.KILL: "SIGKILL"}
+_RAISED = (EndReason.CODE_RAISED, EndReason.SIGNALLED, EndReason.OUT_OF_MEMORY)
 _SHELL_SIGKILL = 128 + signal.SIGKILL  # how a shell tells that its child was killed
 
 
@@ -25,9 +26,10 @@ class Ending:
     attached: bool = False
     imported: bool = False  # the SDK was on its way in
     saved: bool = False  # a checkpoint of this phase is committed
-    preempted: bool = False  # the capacity gave notice
+    notice: str = ""  # that the capacity goes, in words: it was there before the end
+    unsafe: bool = False  # and what was saved last is not safe
     out_of_memory: bool = False  # the kernel killed for memory while the program ran
-    time_limit: bool = False  # the stop came from the time limit
+    limit: str = ""  # what the stop came from, if nobody asked for it: its time limit, its budget, its deadline
     task: bool = False
     behind: bool = False  # it was started again, and what it has saved before can't be had on this host
 
@@ -35,33 +37,47 @@ class Ending:
 def classify(end: Ending) -> EndReason:
     if end.stop is Stop.KILL:
         return EndReason.KILLED
+    if end.notice and end.unsafe:
+        return EndReason.PREEMPTED  # however it ended: its result is gone with the machine
     if end.exit_code == 0 and end.loop is Loop.FINISHED:
         return EndReason.FINISHED  # it was quicker than the request
     if end.stop is Stop.PAUSE:
         return _paused(end)
     if end.stop is Stop.FINISH_PHASE:
         return _stopped(end)
-    if end.preempted:
+    if end.notice:
         return _preempted(end)
-    if end.attached and (end.exit_code == EXIT_PAUSED or end.loop is Loop.PAUSED):
-        # The SDK leaves this way on a SIGTERM that somebody else sent; a launcher of ranks has a code of its own then.
+    if _left_in_order(end):  # on a SIGTERM that somebody else sent
         return EndReason.PREEMPTED
     return _by_itself(end)
+
+
+def _left_in_order(end: Ending) -> bool:
+    """By the SDK, whose word it is: a launcher of ranks has a code of its own then, and others may have ours."""
+    return end.attached and end.loop is Loop.PAUSED
+
+
+def _otherwise(end: Ending) -> EndReason:
+    """What was asked for did not end it: the notice did, if there was one."""
+    return _preempted(end) if end.notice else _by_itself(end)
 
 
 def _paused(end: Ending) -> EndReason:
     if end.exit_code == EXIT_PAUSED or end.rung in _SIGNALLED or end.loop is Loop.PAUSED:
         return EndReason.PAUSED
-    return _by_itself(end)
+    # A `break`, or a loop of its own that asks `should_stop`: perhaps it was done, and then it is when it is resumed.
+    if end.exit_code == 0 and end.attached and end.loop is not Loop.STOPPED:
+        return EndReason.PAUSED
+    return _otherwise(end)
 
 
 def _stopped(end: Ending) -> EndReason:
-    if end.time_limit and end.task:
-        return EndReason.TIME_LIMIT if end.rung in _SIGNALLED else _by_itself(end)
+    if end.limit and end.task:
+        return EndReason.TIME_LIMIT if end.rung in _SIGNALLED else _otherwise(end)
     if end.exit_code == 0:
         return EndReason.STOPPED
     if end.rung not in _SIGNALLED:
-        return _by_itself(end)
+        return _otherwise(end)
     # Without the SDK the signals are the stop; with it, or at SIGKILL, only a checkpoint makes a result.
     if end.saved or (not (end.attached or end.imported) and end.rung is not Rung.KILL):
         return EndReason.STOPPED
@@ -69,8 +85,9 @@ def _stopped(end: Ending) -> EndReason:
 
 
 def _preempted(end: Ending) -> EndReason:
-    # Without the SDK exit 0 may just be how it answers SIGTERM: taken for the end, the rest of the work would be lost.
-    ended = end.exit_code == 0 and end.attached and end.loop not in (Loop.INSIDE, Loop.PAUSED)
+    # Exit 0, or a `break`, may just be how it answers SIGTERM or `should_stop`: taken for the end, the rest of the work
+    # would be lost. The other way round its last step is made again.
+    ended = end.exit_code == 0 and end.attached and end.loop in (Loop.FINISHED, Loop.STOPPED)
     return EndReason.FINISHED if ended else EndReason.PREEMPTED
 
 
@@ -87,7 +104,9 @@ def _by_itself(end: Ending) -> EndReason:
 
 def evidence(end: Ending, reason: EndReason, *, exception: str, held: int = 0, dead_ranks: Collection[int] = ()) -> str:
     """What the decision rests on, in a sentence or two."""
-    words = [_how(end)]
+    left = reason is EndReason.PREEMPTED and _left_in_order(end)
+    limit = f"asked to end by {end.limit}" if end.limit else ""
+    words = [*filter(None, (end.notice, limit)), "the program left at its next step" if left else _how(end)]
     if dead_ranks:
         words.append(f"rank {', '.join(map(str, sorted(dead_ranks)))} died first")
     if reason is EndReason.OUT_OF_MEMORY:
@@ -96,9 +115,10 @@ def evidence(end: Ending, reason: EndReason, *, exception: str, held: int = 0, d
         words.append("its loop had steps left")
     if end.stop in (Stop.FINISH_PHASE, Stop.PAUSE) and end.rung in _SIGNALLED:
         words.append(f"the ladder went up to {_RUNG_SAYS[end.rung]}")
-    if end.preempted:
-        words.append("after notice that the capacity goes")
-    if exception and reason in (EndReason.CODE_RAISED, EndReason.SIGNALLED, EndReason.OUT_OF_MEMORY):
+    if reason is EndReason.PREEMPTED and not end.notice:
+        words.append("on a signal that was not sent by Whistlestop")
+    raised = reason is EndReason.PREEMPTED and end.exit_code and not left
+    if exception and (reason in _RAISED or raised):
         words.append(f"its last error line: {exception}")
     if held:
         words.append(f"{held} processes hang in the kernel and could not be ended")

@@ -1,24 +1,29 @@
 """Bringing a checkpoint to this host, before a program starts or beside it; and what keeps one from starting."""
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from whistlestop.sdk.fetched import mark_of
 
 if TYPE_CHECKING:
     from whistlestop.blobs.manifest import Checkpoint
     from whistlestop.blobs.storage import Storage
+    from whistlestop.runner.choosing import Aside
     from whistlestop.wire.launch import Launch
+
+RANKS: Final = "ranks"  # in a checkpoint: ranks/R/… is what rank R has saved by itself
 
 
 class CannotStart(Exception):
     """The program is not started, or was ended before it could go on from its checkpoint. `reason` is an EndReason."""
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, aside: "Sequence[Aside]" = ()) -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text
+        self.aside = aside  # checkpoints that were found damaged, to be told of
 
     @classmethod
     def without_storage(cls, launch: "Launch", error: Exception) -> Self:
@@ -41,10 +46,22 @@ def place_of(launch: "Launch", checkpoint: "Checkpoint") -> Path:
     return Path(launch.directory) / "fetched" / checkpoint.phase / checkpoint.path.name
 
 
-def fetch(launch: "Launch", storage: "Storage", checkpoint: "Checkpoint") -> Path:
-    """Every hash is compared. Damaged, Removed, StorageFailed or NoRoom."""
+def needed_here(launch: "Launch", checkpoint: "Checkpoint") -> Callable[[str], bool] | None:
+    """Of the files of a checkpoint that is gone on from: what all ranks share, and what those of this node have saved.
+    None: all of them, since nobody knows which ranks are here, or it is for their program to say who takes what."""
+    if launch.nodes == 1 or not launch.ranks or checkpoint.meta.get("world") != launch.nodes * launch.ranks:
+        return None
+    first = launch.node * launch.ranks
+    here = tuple(f"{RANKS}/{rank}/" for rank in range(first, first + launch.ranks))
+    return lambda name: not name.startswith(f"{RANKS}/") or name.startswith(here)
+
+
+def fetch(launch: "Launch", storage: "Storage", checkpoint: "Checkpoint", *, whole: bool = True) -> Path:
+    """Every hash is compared. Damaged, Removed, StorageFailed or NoRoom. `whole`: not only what this node needs of it
+    to go on."""
+    only = None if whole else needed_here(launch, checkpoint)
     try:
-        return storage.fetch(checkpoint, place_of(launch, checkpoint))
+        return storage.fetch(checkpoint, place_of(launch, checkpoint), only=only)
     except OSError as error:
         raise NoRoom(
             f"the checkpoint of step {checkpoint.step} ({checkpoint.bytes / 1e9:.3g} GB) could not be put on this "
@@ -60,9 +77,14 @@ class Fetching:
         self.checkpoint = checkpoint
         self.seconds = 0.0  # that it took
 
-    def in_words(self) -> str:
-        step = self.checkpoint.step
-        return f"The checkpoint of step {step} was fetched in {self.seconds:.1f} s while the program started."
+    def tell(self, problem: CannotStart | None, address: str, tell: Callable[..., None]) -> None:
+        if problem is None:
+            step, size = self.checkpoint.step, self.checkpoint.bytes
+            text = f"The checkpoint of step {step} was fetched in {self.seconds:.1f} s while the program started."
+            tell("checkpoint_fetched", text, seconds=self.seconds, bytes=size, path=address)
+        elif problem.reason == "checkpoint_damaged":
+            text = f"A checkpoint can't be used: {problem.text}"
+            tell("checkpoint_set_aside", text, path=address, why=problem.text)
 
     def announce(self) -> None:
         """Before the program starts."""
@@ -71,16 +93,20 @@ class Fetching:
         mark.touch()
 
     def run(self) -> CannotStart | None:
-        """In a thread. The mark goes only when all is well."""
+        """In a thread. The program still waits: see `release`."""
         from whistlestop.blobs.manifest import Damaged
         from whistlestop.blobs.storage import Removed
 
         began = time.monotonic()
         try:
-            mark_of(fetch(self._launch, self._storage, self.checkpoint)).unlink()
+            fetch(self._launch, self._storage, self.checkpoint, whole=False)
             self.seconds = time.monotonic() - began
         except (Damaged, Removed) as error:
             return CannotStart("checkpoint_damaged", error.text)
         except Exception as error:  # whatever it is: the program must not wait for ever
             return CannotStart.without_storage(self._launch, error)
         return None
+
+    def release(self) -> None:
+        """When all is well, and said: the program goes on, and may end at once."""
+        mark_of(place_of(self._launch, self.checkpoint)).unlink()

@@ -7,7 +7,9 @@ from typing import Any
 
 from whistlestop.channel.journal import JournalDamaged, JournalReader, Record, parse
 from whistlestop.channel.layout import Kind
+from whistlestop.domain.reasons import EndReason
 from whistlestop.runner.cleaning import clean_text
+from whistlestop.runner.climb import Climber
 from whistlestop.runner.notes import note
 
 _EVENTS = re.compile(r"(events-\w+)\.\d{6,}\.journal")
@@ -53,6 +55,13 @@ class Hearing:
                 del self._readers[prefix]
                 continue
             self._readers[prefix] = (reader, offset)
+
+    def account(self, reason: EndReason, climber: Climber) -> list[dict[str, Any]]:
+        """The program's own; where it has none, the request that was carried out."""
+        if self.stop_reasons or reason is not EndReason.STOPPED:
+            return self.stop_reasons
+        text = f"asked by {climber.actor}" if climber.actor else ""
+        return [{"reason": climber.reason, "decisive": True, "text": text}]
 
     def _discover(self) -> None:
         for path in self._directory.iterdir():

@@ -5,6 +5,7 @@ Reads launch.json with the standard library: the msgspec shape would cost 50 ms 
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,30 @@ if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2)  # the capacity goes; blocked until somebody can make sense of them
+
 # What launches of earlier versions have not.
-_LATER = {"steering": [], "storage_worked": False, "restore_options": None, "fetch_beside": False}
+_LATER = {
+    "steering": [],
+    "storage_worked": False,
+    "restore_options": None,
+    "fetch_beside": False,
+    "host": "",
+    "devices": None,
+    "notices": {},
+    "notice_seconds": None,
+    "launched_at": 0.0,
+    "node": 0,
+    "nodes": 1,
+    "ranks": 0,
+    "address": "",
+    "lease": None,
+    "witness": [],
+    "avoid": [],
+    "stop": 0,
+    "stop_by": "",
+    "stop_reason": "manually_stopped",
+}
 
 
 def read_launch(directory: Path) -> "Launch":

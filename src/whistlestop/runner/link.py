@@ -15,9 +15,24 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from whistlestop.runner import lease
 from whistlestop.runner.notes import note
 from whistlestop.runner.streams import BACKLOG, Streams
-from whistlestop.wire.frames import PROTOCOL, Ack, Bye, Data, Hello, Order, Progress, Welcome, decode_down, encode
+from whistlestop.wire.frames import (
+    PROTOCOL,
+    Ack,
+    Bye,
+    Data,
+    Gang,
+    Hello,
+    Order,
+    Peer,
+    Progress,
+    Rehearse,
+    Welcome,
+    decode_down,
+    encode,
+)
 
 if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
@@ -29,6 +44,7 @@ DISCOVER_FIRST, DISCOVER_EVERY = 0.5, 2.0  # before and after the program's firs
 LONG_SESSION = 10.0  # a connection that lasted this long was a good one
 FRUITLESS, PATIENCE = 3, 20.0  # connections, or seconds of one, in which the server took nothing of what we have
 PROGRESS_EVERY, HEARTBEAT_EVERY = 0.2, 10.0
+RENEW_EVERY = 0.2  # of the lease
 _ANSWER_TIMEOUT = 20.0
 
 
@@ -45,21 +61,36 @@ class Link:
         on_order: Callable[[Order], None],
         on_unwanted: Callable[[str], None],
         progress: Callable[[], Progress],
+        on_rehearse: Callable[[Rehearse], None] = lambda asked: None,
+        on_gang: Callable[[Gang], None] = lambda gang: None,
+        here: Callable[[str], Peer | None] = lambda address: None,
     ) -> None:
+        """`here`: what the other nodes of this attempt are told of this one, given the address that the server sees."""
         self._launch = launch
         self._streams = streams
         self._on_order = on_order
         self._on_unwanted = on_unwanted
+        self._on_rehearse = on_rehearse
+        self._on_gang, self._here = on_gang, here
+        self.renewed_at = lease.now()  # when something was sent that the server is known to have got
+        self._cut_until = 0.0
         self._progress = progress
         self._work = asyncio.Event()
         self._acked = asyncio.Event()
         self._advanced_at = 0.0  # when the server last took something, or was last connected
         self._welcomed = False
+        self._shipped_at: float | None = None  # and nothing was acknowledged since
+        self.answering = 0.0  # seconds from sending to the acknowledgement: the slowest of the newest ones
         self.unwanted = False
 
     def kick(self) -> None:
         """There is something to send: don't wait for the next look."""
         self._work.set()
+
+    def cut(self, seconds: float) -> None:
+        """Hang up, and stay away for so long."""
+        self._cut_until = time.monotonic() + seconds
+        self.kick()
 
     async def run(self) -> None:
         """Connect, ship, reconnect, until cancelled or unwanted."""
@@ -83,7 +114,8 @@ class Link:
                 delay, fruitless = min(LAST_DELAY, delay * 2), fruitless + self._welcomed
             if fruitless >= FRUITLESS:
                 self._streams.let_go()
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            away = max(0.0, self._cut_until - time.monotonic())
+            await asyncio.sleep(away + delay * random.uniform(0.5, 1.0))
 
     async def everything_safe(self) -> None:
         """Returns when the server has acknowledged all there is, or wants nothing more: for days if it is away."""
@@ -125,7 +157,15 @@ class Link:
         return urlunsplit((scheme, url.netloc, path.path, path.query, ""))
 
     async def _talk(self, connection: ClientConnection) -> None:
-        hello = Hello(self._launch.attempt_id, PROTOCOL, socket.gethostname(), os.getpid())
+        hello = Hello(
+            self._launch.attempt_id,
+            PROTOCOL,
+            self._launch.host or socket.gethostname(),
+            os.getpid(),
+            self._launch.node,
+            self._here(str(connection.local_address[0])),
+        )
+        began = lease.now()
         await connection.send(encode(hello))
         async with asyncio.timeout(_ANSWER_TIMEOUT):
             welcome = decode_down(_bytes(await connection.recv()))
@@ -134,10 +174,12 @@ class Link:
         if not isinstance(welcome, Welcome):
             raise ValueError(f"expected a welcome, got {type(welcome).__name__}")
         self._streams.resume(welcome.offsets)
-        self._welcomed, self._advanced_at = True, time.monotonic()
+        self._welcomed, self._advanced_at, self._shipped_at = True, time.monotonic(), None
+        self.renewed_at = began
         self._on_order(welcome.order)
         sending = asyncio.create_task(self._send(connection))
         receiving = asyncio.create_task(self._receive(connection))
+        renewing = asyncio.create_task(self._renew(connection))
         try:
             await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done() and isinstance(sending.exception(), ConnectionClosed):
@@ -146,9 +188,18 @@ class Link:
                 if task.done():
                     task.result()
         finally:
-            sending.cancel()
-            receiving.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
+            for task in (sending, receiving, renewing):
+                task.cancel()
+            await asyncio.gather(sending, receiving, renewing, return_exceptions=True)
+
+    async def _renew(self, connection: ClientConnection) -> None:
+        """The lease, if there is one. Progress is what the server counts from; that it came is said by the pong."""
+        while self._launch.lease is not None:
+            began = lease.now()
+            await connection.send(encode(self._progress()))
+            await (await connection.ping())
+            self.renewed_at = began
+            await asyncio.sleep(self._launch.lease * RENEW_EVERY)
 
     async def _receive(self, connection: ClientConnection) -> None:
         async for message in connection:
@@ -161,10 +212,17 @@ class Link:
         match decode_down(message):
             case Order() as order:
                 self._on_order(order)
+            case Rehearse() as asked:
+                self._on_rehearse(asked)
+            case Gang() as gang:
+                self._on_gang(gang)
             case Ack(stream=name, offset=offset):
                 if self._streams.acknowledge(name, offset):
                     self._work.set()
                 self._advanced_at = time.monotonic()
+                if self._shipped_at is not None:
+                    self.answering = max(0.8 * self.answering, self._advanced_at - self._shipped_at)
+                    self._shipped_at = None
                 self._acked.set()
             case Bye(text=text):
                 raise Unwanted(text)
@@ -176,6 +234,8 @@ class Link:
         shown_at = looked_at = 0.0
         while True:
             now = time.monotonic()
+            if now < self._cut_until:
+                return
             if now - looked_at >= (DISCOVER_EVERY if self._streams.has_program() else DISCOVER_FIRST):
                 self._streams.discover()
                 self._streams.trim()
@@ -197,7 +257,8 @@ class Link:
         for stream in self._streams.all():
             if (piece := self._streams.take(stream)) is not None:
                 offset, data = piece
-                await connection.send(encode(Data(stream.name, offset, data)))
+                self._shipped_at = self._shipped_at or time.monotonic()
+                await connection.send(encode(Data(stream.wire, offset, data)))
                 backlog = backlog or len(data) >= BACKLOG
         return backlog
 

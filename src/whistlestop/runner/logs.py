@@ -5,6 +5,9 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from whistlestop.runner.cleaning import clean_text
 from whistlestop.runner.lines import UPDATE_EVERY, Lines, Secrets, looks_like_exception
@@ -31,9 +34,10 @@ class LogBook:
         self.dropped_bytes = 0
         self.last_exception = ""
 
-    def add(self, stream: str, lines: list[str], at: float) -> None:
+    def add(self, stream: str, lines: list[str], at: float, rank: int | None = None) -> None:
         if not lines:
             return
+        rank = self._rank if rank is None else rank
         for text in reversed(lines[-50:]):
             if looks_like_exception(text):
                 self.last_exception = text[:500]
@@ -44,7 +48,7 @@ class LogBook:
                 self.dropped_lines += len(lines) - TAIL_LINES
                 self.dropped_bytes += sum(map(len, lines[:-TAIL_LINES]))
                 lines = lines[-TAIL_LINES:]
-            records = [pack_record(LogLine(at, stream, self._rank, text)) for text in lines]
+            records = [pack_record(LogLine(at, stream, rank, text)) for text in lines]
             if self._file.end + sum(map(len, records)) <= self._limit and not self.dropped_lines:
                 self._write(b"".join(records), len(records))
             else:
@@ -92,17 +96,28 @@ class LogBook:
             self._lost += count
 
 
+class Source(NamedTuple):
+    """Whose output it is: `out` or `err` of a rank; of None: of what starts them, or of a program that has none."""
+
+    stream: str
+    rank: int | None = None
+
+
 class Capture:
     """Reads the program's output in a thread until both pipes are closed or `stop` is called."""
 
     def __init__(self, book: LogBook, secrets: Secrets) -> None:
         self._book = book
-        self._lines = {"out": Lines(secrets), "err": Lines(secrets)}
+        self._secrets = secrets
+        self._lines: dict[Source, Lines] = {}
         self._wake_read, self._wake_write = os.pipe()
         self._thread: threading.Thread | None = None
 
-    def start(self, *, out: int, err: int) -> None:
-        self._thread = threading.Thread(target=self._run, args=({out: "out", err: "err"},), daemon=True)
+    def start(self, *, out: int, err: int, ranks: Mapping[int, Source] = MappingProxyType({})) -> None:
+        """`ranks`: pipes of single ranks, which nobody may ever open."""
+        streams = {out: Source("out"), err: Source("err"), **ranks}
+        self._lines = {source: Lines(self._secrets) for source in streams.values()}
+        self._thread = threading.Thread(target=self._run, args=(streams,), daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
@@ -116,13 +131,13 @@ class Capture:
         os.close(self._wake_write)
         return drained
 
-    def _run(self, streams: dict[int, str]) -> None:
+    def _run(self, streams: dict[int, Source]) -> None:
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN)
         for fd in streams:
             poller.register(fd, select.POLLIN)
         last_update = 0.0
-        while streams:
+        while any(source.rank is None for source in streams.values()):
             waiting = any(lines.waiting for lines in self._lines.values())
             ready = poller.poll(UPDATE_EVERY * 1000 if waiting else None)
             now = time.time()
@@ -130,18 +145,28 @@ class Capture:
                 if fd == self._wake_read:
                     streams = {}
                     break
-                data = os.read(fd, _READ)
-                if data:
-                    self._book.add(streams[fd], self._lines[streams[fd]].feed(data, now), now)
-                    continue
-                poller.unregister(fd)
-                os.close(fd)
-                del streams[fd]
+                if not self._read(fd, streams[fd], now):
+                    poller.unregister(fd)
+                    os.close(fd)
+                    del streams[fd]
             if waiting and now - last_update >= UPDATE_EVERY:
                 last_update = now
-                for name, lines in self._lines.items():
-                    self._book.add(name, lines.update(now), now)
+                for (name, rank), lines in self._lines.items():
+                    self._book.add(name, lines.update(now), now, rank)
         now = time.time()
-        for name, lines in self._lines.items():
-            self._book.add(name, lines.finish(), now)
+        for fd, source in streams.items():  # whoever started the ranks has ended, and so have they
+            while self._read(fd, source, now):
+                pass
+            os.close(fd)
+        for (name, rank), lines in self._lines.items():
+            self._book.add(name, lines.finish(), now, rank)
         os.close(self._wake_read)
+
+    def _read(self, fd: int, source: Source, now: float) -> bool:
+        """False: there is no more, now or ever."""
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        self._book.add(source.stream, self._lines[source].feed(data, now) if data else [], now, source.rank)
+        return bool(data)

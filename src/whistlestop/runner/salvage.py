@@ -17,7 +17,15 @@ from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Tree
 from whistlestop.runner import progress
 from whistlestop.runner.checkpoints import CheckpointKeeper
-from whistlestop.runner.ended import KILL_PATIENCE, PROOF_SECONDS, end_data, ended_sentence, leave, prove_gone
+from whistlestop.runner.ended import (
+    KILL_PATIENCE,
+    PROOF_SECONDS,
+    end_data,
+    ended_sentence,
+    gone_words,
+    leave,
+    prove_gone,
+)
 from whistlestop.runner.events import Events
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.link import Link
@@ -25,7 +33,7 @@ from whistlestop.runner.logs import LogBook
 from whistlestop.runner.notes import note, noted
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
-from whistlestop.runner.stages import clear, own_stage, shared_stage
+from whistlestop.runner.stages import clear, own_stage
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.telling import FromThread
 from whistlestop.wire.frames import Progress, decode_event
@@ -43,7 +51,7 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
     gone = await prove_gone(lambda: asyncio.to_thread(tree.end, PROOF_SECONDS), events.tell)
     tree.remove()
     control = _control(directory)
-    streams = Streams(directory, logs=logs, runner=runner, numbering=numbering)
+    streams = Streams(directory, logs=logs, runner=runner, node=launch.node, numbering=numbering)
     told = FromThread(asyncio.get_running_loop(), events.tell)
     keeper = _keeper(launch, told)
     link = Link(
@@ -58,7 +66,7 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
         streams.hold_back(ended_at)
     running = asyncio.create_task(link.run())  # a kill must be heard while the last save is brought to safety
     if ended_at is None:
-        LogBook(logs, limit=launch.log_limit).say(f"the runner died; {gone.ended} processes ended, proven gone")
+        LogBook(logs, limit=launch.log_limit).say(f"the runner died; {gone_words(gone)}")
         hearing = Hearing(directory, announce=keeper.announce)
         await asyncio.to_thread(_save, launch, control, keeper, hearing)
         told.over = True
@@ -68,7 +76,7 @@ async def salvage(launch: "Launch", tree: Tree) -> None:
     await link.everything_safe()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await leave(directory)
+    await leave(directory, forgets=launch.forgets)
 
 
 def _ended_at(runner: RecordFile) -> int | None:
@@ -86,7 +94,8 @@ def _keeper(launch: "Launch", tell: FromThread) -> CheckpointKeeper:
         launch.phase,
         (launch.attempt_number, launch.attempt_id),
         own_stage(launch),
-        shared=shared_stage(launch),
+        node=launch.node,
+        nodes=launch.nodes,
         policy=Policy(last=sys.maxsize),  # whoever comes next has a better view of what may go
         protected=(),
         tell=tell,
@@ -111,10 +120,10 @@ def _leave_it(keeper: CheckpointKeeper, text: str) -> None:
 
 
 def _tell_end(control: Control | None, events: Events, gone: Gone, keeper: CheckpointKeeper, hearing: Hearing) -> None:
-    words, reason = (
-        f"the runner died without a word; {gone.ended} processes were found and ended",
-        EndReason.RUNNER_LOST,
-    )
+    reason = EndReason.RUNNER_LOST
+    words = f"the runner died without a word; {gone.ended} processes were found and ended"
+    if control is not None and control[Word.PREEMPT_DEADLINE]:  # a machine that goes takes its runner with it
+        words, reason = f"there was notice that the capacity goes; {words}", EndReason.PREEMPTED
     data = end_data(
         reason,
         words,

@@ -14,12 +14,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 class Sampler:
     def __init__(
-        self, tree: Tree, journal: JournalWriter, *, every: float, slots: list[int], step: Callable[[], int]
+        self,
+        tree: Tree,
+        journal: JournalWriter,
+        *,
+        every: float,
+        devices: list[int],
+        step: Callable[[], int],
+        node: int = 0,
     ) -> None:
+        self._prefix = f"system/node{node}/" if node else "system/"
         self._tree = tree
         self._journal = journal
         self._every = every
-        self._slots = slots
+        self._devices = devices
         self._step = step
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -32,17 +40,17 @@ class Sampler:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        gpus = _Gpus(self._slots)
+        gpus = _Gpus(self._devices)
         before, before_at = self._ticks(), time.monotonic()
         while not self._stop.wait(self._every):
             after, now = self._ticks(), time.monotonic()
             # Those that ended in between take their share with them.
             used = sum(ticks - before.get(key, 0) for key, ticks in after.items()) / _TICKS
             values = {
-                "system/cpu_percent": 100.0 * used / max(1e-3, now - before_at),
-                "system/memory_bytes": float(sum(_resident(pid) for pid, _ in after)),
-                "system/processes": float(len(after)),
-                **gpus.read(),
+                f"{self._prefix}cpu_percent": 100.0 * used / max(1e-3, now - before_at),
+                f"{self._prefix}memory_bytes": float(sum(_resident(pid) for pid, _ in after)),
+                f"{self._prefix}processes": float(len(after)),
+                **gpus.read(self._prefix),
             }
             self._journal.points(self._step(), time.time(), values)
             before, before_at = after, now
@@ -62,7 +70,7 @@ def _resident(pid: int) -> int:
 class _Gpus:
     """The attempt's GPUs through NVML; none where there is no driver."""
 
-    def __init__(self, slots: list[int]) -> None:
+    def __init__(self, devices: list[int]) -> None:
         self._handles: dict[int, object] = {}
         if not os.path.exists("/proc/driver/nvidia/gpus"):
             return
@@ -71,16 +79,16 @@ class _Gpus:
         self._nvml = pynvml
         try:
             pynvml.nvmlInit()
-            self._handles = {slot: pynvml.nvmlDeviceGetHandleByIndex(slot) for slot in slots}
+            self._handles = {number: pynvml.nvmlDeviceGetHandleByIndex(number) for number in devices}
         except pynvml.NVMLError:
             self._handles = {}
 
-    def read(self) -> dict[str, float]:
+    def read(self, prefix: str) -> dict[str, float]:
         values: dict[str, float] = {}
-        for slot, handle in self._handles.items():
+        for number, handle in self._handles.items():
             try:
-                values[f"system/gpu{slot}_util"] = float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-                values[f"system/gpu{slot}_memory_bytes"] = float(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+                values[f"{prefix}gpu{number}_util"] = float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+                values[f"{prefix}gpu{number}_memory_bytes"] = float(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
             except self._nvml.NVMLError:
                 continue
         return values

@@ -14,6 +14,7 @@ from whistlestop.channel.layout import SEGMENT_HEADER, SEGMENT_SIZE
 from whistlestop.channel.segments import segment_numbers, segment_path
 from whistlestop.runner.numbering import Numbering
 from whistlestop.runner.recordfile import RecordFile
+from whistlestop.wire.frames import on_node, split_node
 
 CHUNK = 512 << 10
 BACKLOG = CHUNK // 2  # a piece of this size has others behind it: journals are cut between records
@@ -28,8 +29,9 @@ class Source(Protocol):
 
 
 class Stream:
-    def __init__(self, name: str, source: Source) -> None:
+    def __init__(self, name: str, source: Source, *, wire: str = "") -> None:
         self.name = name
+        self.wire = wire or name  # as the server knows it
         self._source = source
         self._shift = 0
         self.sent = 0
@@ -84,16 +86,23 @@ class Streams:
     """All streams of the attempt. Journals turn up when a rank writes its first record."""
 
     def __init__(
-        self, directory: Path, *, logs: RecordFile, runner: RecordFile, numbering: Numbering | None = None
+        self,
+        directory: Path,
+        *,
+        logs: RecordFile,
+        runner: RecordFile,
+        node: int = 0,
+        numbering: Numbering | None = None,
     ) -> None:
         self._directory = directory
+        self._node = node
         self._numbering = numbering
         self._held_from: int | None = None
         self.held_since = 0.0
         self._runner_last = True
         self._trimmed: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
-        self._streams = {"logs": Stream("logs", _File(logs)), "runner": Stream("runner", _File(runner))}
+        self._streams = {"logs": self._new("logs", _File(logs)), "runner": self._new("runner", _File(runner))}
 
     def discover(self) -> list[Stream]:
         try:
@@ -103,10 +112,13 @@ class Streams:
         for name in names:
             match = _JOURNAL.fullmatch(name)
             if match is not None and match[1] not in self._streams:
-                stream = Stream(match[1], _Journal(self._directory, match[1]))
-                stream.resume(self._offsets.get(match[1], 0))
+                stream = self._new(match[1], _Journal(self._directory, match[1]))
+                stream.resume(self._offsets.get(stream.wire, 0))
                 self._streams[match[1]] = stream
         return self.all()
+
+    def _new(self, name: str, source: Source) -> Stream:
+        return Stream(name, source, wire=on_node(name, self._node) if name in _OURS else name)
 
     def has_program(self) -> bool:
         """Whether the program has written something already."""
@@ -144,13 +156,14 @@ class Streams:
     def resume(self, offsets: Mapping[str, int]) -> None:
         """A new connection: go on from what the server has."""
         self._offsets = dict(offsets)
-        shifts = self._numbering.settle(offsets) if self._numbering is not None else {}
+        own = {name: offsets.get(on_node(name, self._node), 0) for name in ("logs", "runner")}
+        shifts = self._numbering.settle({**offsets, **own}) if self._numbering is not None else {}
         for stream in self._streams.values():
-            stream.resume(offsets.get(stream.name, 0), shift=shifts.get(stream.name, 0))
+            stream.resume(offsets.get(stream.wire, 0), shift=shifts.get(stream.name, 0))
 
-    def acknowledge(self, name: str, offset: int) -> bool:
+    def acknowledge(self, wire: str, offset: int) -> bool:
         """Whether something that waited for this may be sent now."""
-        stream = self._streams.get(name)
+        stream = self._streams.get(split_node(wire)[0])
         if stream is None:
             return False
         full = stream.sent - stream.acked >= WINDOW

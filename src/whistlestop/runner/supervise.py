@@ -1,54 +1,53 @@
 """The main flow of an attempt: prepare, start, carry out requests, end, prove, report, ship, leave."""
 
 import asyncio
-import os
 import signal
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whistlestop.blobs.open import open_storage
-from whistlestop.blobs.retention import Policy
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
 from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.stops import Stop
 from whistlestop.engines.containment import Gone, Reaper, Tree
-from whistlestop.runner import progress
-from whistlestop.runner.checkpoints import CheckpointKeeper
+from whistlestop.runner import gang, progress
 from whistlestop.runner.climb import Climber
-from whistlestop.runner.ended import KILL_PATIENCE, end_data, ended_sentence, ending_of, leave
+from whistlestop.runner.ended import KILL_PATIENCE, end_data, ended_sentence, ending_of, gone_words, leave
 from whistlestop.runner.events import Events
 from whistlestop.runner.exit import classify, evidence
+from whistlestop.runner.faults import Faults, lose_host
 from whistlestop.runner.fetching import CannotStart, Fetching
+from whistlestop.runner.fitting import Fitting
 from whistlestop.runner.hearing import Hearing
 from whistlestop.runner.killing import Killing
 from whistlestop.runner.ladder import Times
+from whistlestop.runner.lease import Keeping
 from whistlestop.runner.lines import Secrets
 from whistlestop.runner.link import Link
-from whistlestop.runner.logs import Capture, LogBook
+from whistlestop.runner.logs import Capture, LogBook, Source
 from whistlestop.runner.memory import Witness
 from whistlestop.runner.notes import note, noted
-from whistlestop.runner.prepare import Prepared, try_prepare
-from whistlestop.runner.program import NotStarted, Program
+from whistlestop.runner.notices import usual_notice, watch
+from whistlestop.runner.preempted import Preemption
+from whistlestop.runner.prepare import Prepared, Preparing, start
+from whistlestop.runner.program import Program
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
-from whistlestop.runner.stages import clear, own_stage, shared_stage
+from whistlestop.runner.stages import clear, keeper_of
 from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.telling import FromThread
-from whistlestop.runner.time_limit import TimeLimit
-from whistlestop.wire.frames import Order, Progress
+from whistlestop.runner.time_limit import WHO, TimeLimit
+from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse
 
 if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
 
-PREEMPT_GRACE = "WHISTLE_PREEMPT_GRACE"  # seconds between the notice and the end of the host
 TICK = 0.1
 DRAIN_SECONDS = 2.0
+LEAVE_PATIENCE = 20.0
 
 
 class Supervisor:
@@ -63,24 +62,28 @@ class Supervisor:
         events: Events,
         program: Program,
         secrets: Mapping[str, str],
-        prepared: Prepared | CannotStart | None,
+        preparing: Preparing,
     ) -> None:
         self._launch = launch
         self._directory = Path(launch.directory)
         self._tree, self._reaper, self._control, self._program = tree, reaper, control, program
-        self._secrets = secrets
         self._hide = Secrets(secrets.values())
-        self._prepared = prepared
+        self._preparing = preparing
+        self._halted = asyncio.Event()  # nothing is started any more
         self._events = events
         self._steering = steering
         self._troubles: set[str] = set()  # damaged journals that were told of
         self._killing = Killing(tree, reaper)
         self._exited = asyncio.Event()
-        self._cancelled = threading.Event()  # ends preparing
-        self._preempted = self._unwanted = self._over = self._out_of_memory = False
-        self._limit = TimeLimit(control, None)
+        self._unwanted = self._over = self._out_of_memory = False
+        self._leaves = ""  # why this node has to, for another one's sake
+        self._unsafe = False  # what was saved last could not be made durable before the capacity went
+        self._limit = TimeLimit(control, launch.time_limit, launch.launched_at)
         self._cannot: CannotStart | None = None  # why the program was ended before it could go on
         self._fetch: asyncio.Task[None] | None = None
+        self._ports = gang.ports_of(launch) if launch.nodes > 1 else None
+        self._met: list[gang.Met] | None = None  # all nodes, once they have come
+        self._all_met = asyncio.Event()
         self._words = {Word.ATTACHED: "attached", Word.LOOP: "training"}
 
     async def run(self) -> None:
@@ -98,9 +101,11 @@ class Supervisor:
         ticking.cancel()
         if not self._unwanted:
             await self._link.everything_safe()
+        if self._watch is not None and self._preemption.notice is not None:
+            await asyncio.to_thread(self._watch.acknowledge, self._preemption.notice)
         link.cancel()
         await asyncio.gather(link, ticking, return_exceptions=True)
-        await leave(self._directory)
+        await leave(self._directory, forgets=self._launch.forgets)
 
     def _set_up(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -108,33 +113,37 @@ class Supervisor:
         logs = RecordFile.open(self._directory / "logs")
         self._book = LogBook(logs, limit=self._launch.log_limit)
         self._events.begin_writing()
-        self._streams = Streams(self._directory, logs=logs, runner=self._events.file)
+        self._streams = Streams(self._directory, logs=logs, runner=self._events.file, node=self._launch.node)
         self._link = Link(
             self._launch,
             self._streams,
             on_order=self._on_order,
             on_unwanted=self._on_unwanted,
             progress=self._progress,
+            on_rehearse=self._on_rehearse,
+            on_gang=self._on_gang,
+            here=self._here,
+        )
+        self._faults = Faults(
+            tell=self._tell,
+            kill_program=lambda: self._program.signal(signal.SIGKILL),
+            lose_host=lambda: lose_host(self._events.file, self._tree, self._program),
+            cut=self._link.cut,
         )
         self._climber = Climber(
             self._control,
             Times.of(self._launch.ladder),
             task=self._launch.kind == "task",
+            follows=self._launch.node > 0,
             tell=self._tell,
             kill=self._kill,
         )
-        self._keeper = CheckpointKeeper(
-            open_storage(self._launch.storage or self._launch.checkpoints, self._launch.storage_options),
-            self._launch.phase,
-            (self._launch.attempt_number, self._launch.attempt_id),
-            own_stage(self._launch),
-            shared=shared_stage(self._launch),
-            policy=Policy.from_launch(self._launch.checkpoint_keep, self._launch.checkpoint_policy),
-            protected=self._launch.checkpoint_protected,
+        self._keeper = keeper_of(
+            self._launch,
+            self._control,
             tell=self._from_thread,
             answers=self._climber.saves_handed_by,
-            durable=self._on_durable,
-            failed=self._on_save_failed,
+            before_commit=self._faults.before_commit,
         )
         self._hearing = Hearing(
             self._directory,
@@ -148,32 +157,57 @@ class Supervisor:
             self._tree,
             JournalWriter(self._directory, "metrics-sys"),
             every=self._launch.sample_every,
-            slots=self._launch.slots,
+            devices=self._launch.slots if self._launch.devices is None else self._launch.devices,
             step=lambda: self._control[Word.STEP],
+            node=self._launch.node,
         )
         self._memory = Witness(self._tree.group)
-        self._loop.add_signal_handler(signal.SIGTERM, self._on_preempted)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        self._preemption = Preemption(
+            self._control,
+            self._program,
+            self._climber,
+            Fitting(self._control, usual_notice(self._launch)),
+            tell=self._tell,
+            kill=self._kill,
+            cancel=self._call_off,
+            busy=lambda: self._keeper.busy,
+            answering=lambda: self._link.answering,
+        )
+        self._watch = watch(self._launch, self._loop, take=self._preemption.take, tell=self._from_thread)
+        self._preemption.listen(self._loop)
+        self._lease: Keeping | None = None
+        if self._launch.lease is not None:
+            self._lease = Keeping(
+                self._launch.lease,
+                self._launch.witness,
+                heard=lambda: self._link.renewed_at,
+                take=self._preemption.take,
+            )
+        standing = Order(stop=self._launch.stop, actor=self._launch.stop_by, reason=self._launch.stop_reason)
+        self._climber.take(standing)
 
     async def _start(self) -> None:
         """The program runs when this returns. CannotStart otherwise."""
-        if self._prepared is None:
-            preparing = asyncio.create_task(asyncio.to_thread(self._prepare))
-            halted = asyncio.create_task(asyncio.to_thread(self._cancelled.wait))
-            await asyncio.wait({preparing, halted}, return_when=asyncio.FIRST_COMPLETED)
-            if self._cancelled.is_set():
-                raise CannotStart(self._cut_short(), "The program had not been started yet.")
-            self._cancelled.set()
-            self._prepared = await preparing
-        if isinstance(self._prepared, CannotStart):
-            raise self._prepared
-        ready = self._prepared
+        if self._preparing.result is None:
+            await self._unless_halted(asyncio.to_thread(self._preparing.wait), "The program had not been started yet.")
+        ready = self._preparing.result
+        if not isinstance(ready, Prepared):
+            for each in ready.aside if ready is not None else ():
+                self._tell("checkpoint_set_aside", each.in_words(self._launch.run_id), path=each.path, why=each.why)
+            raise ready or CannotStart(EndReason.PREPARE_FAILED, "Preparing came to no end.")
         choice = ready.choice
         self._keeper.set_aside({each.path for each in choice.aside if each.healthy})
         for kind, text, data in choice.news(self._launch.run_id):
             self._tell(kind, text, **data)
+        try:
+            pipes = {fd: Source(*said) for fd, said in gang.pipes(self._launch).items()}
+        except OSError as error:
+            words = f"No pipes for the ranks' output can be made in {self._directory}: {error.strerror}."
+            raise CannotStart(EndReason.PREPARE_FAILED, words) from error
+        if self._launch.nodes > 1:
+            await self._meet()
         if self._program.started_at is None:
-            start_program(self._program, self._launch, ready)
+            start(self._program, self._launch, ready, self._met)
         restored = choice.restored
         if restored is not None:
             self._keeper.use(restored.id)
@@ -187,76 +221,98 @@ class Supervisor:
             restored_from=restored.address if restored else None,
         )
         # Only now: the words above come before the first of the program.
-        self._capture.start(out=self._program.out, err=self._program.err)
+        self._capture.start(out=self._program.out, err=self._program.err, ranks=pipes)
         self._climber.started(self._program)
-        self._limit = TimeLimit(self._control, self._launch.time_limit)
         if restored is not None and restored.fetching is not None:
             self._fetch = asyncio.create_task(self._fetch_beside(restored.fetching, restored.address))
-        if self._launch.kind == "train":
+        if self._launch.kind == "train" and self._launch.node == 0:
             self._keeper.start()
         self._sampler.start()
+
+    async def _unless_halted(self, work: Awaitable[Any], otherwise: str) -> None:
+        """CannotStart if somebody has called it off by then."""
+        working, halted = asyncio.ensure_future(work), asyncio.create_task(self._halted.wait())
+        await asyncio.wait({working, halted}, return_when=asyncio.FIRST_COMPLETED)
+        halted.cancel()
+        if self._halted.is_set():
+            said = self._leaves or ("" if self._preemption.notice is None else f"{self._preemption.notice.text}. ")
+            raise CannotStart(self._cut_short(), f"{said}{otherwise}")
+
+    async def _meet(self) -> None:
+        """The other nodes."""
+        if not self._all_met.is_set():
+            self._tell("node_ready", f"Node {self._launch.node} is ready, and waits for the other nodes.")
+        await self._unless_halted(self._all_met.wait(), "The other nodes had not come yet.")
+        assert self._ports is not None
+        self._ports.release()
+
+    def _call_off(self) -> None:
+        """The start, if it has not come to that yet."""
+        self._preparing.cancelled.set()
+        self._halted.set()
+
+    def _here(self, seen: str) -> Peer | None:
+        if self._ports is None or self._program.started_at is not None or self._over:
+            return None
+        return Peer(self._launch.address or seen, self._ports.numbers)
+
+    def _on_gang(self, come: Gang) -> None:
+        if self._met is None:
+            self._met = [gang.Met(each.address, each.ports) for each in come.nodes]
+            self._all_met.set()
 
     async def _fetch_beside(self, fetching: Fetching, address: str) -> None:
         """A program whose checkpoint can't be had is ended: it must not begin at step 0, and can't go on."""
         problem = await asyncio.to_thread(fetching.run)
         if self._exited.is_set() or self._over:
             return
+        fetching.tell(problem, address, self._tell)
         if problem is None:
-            self._tell("checkpoint_fetched", fetching.in_words(), seconds=fetching.seconds,
-                       bytes=fetching.checkpoint.bytes, path=address)  # fmt: skip
-            return
-        self._cannot = problem
-        if problem.reason == EndReason.CHECKPOINT_DAMAGED:
-            text = f"A checkpoint can't be used: {problem.text}"
-            self._tell("checkpoint_set_aside", text, path=address, why=problem.text)
-        self._kill()
-
-    def _prepare(self) -> Prepared | CannotStart:
-        return try_prepare(self._launch, self._secrets, cancelled=self._cancelled.is_set)
+            fetching.release()
+        else:
+            self._cannot = problem
+            self._kill()
 
     def _cut_short(self) -> EndReason:
-        if self._climber.stop is Stop.KILL or self._unwanted:
+        if self._climber.stop is Stop.KILL or self._unwanted or self._leaves:
             return EndReason.KILLED
         return EndReason.PAUSED if self._climber.stop is Stop.PAUSE else EndReason.PREEMPTED
 
     def _on_order(self, order: Order) -> None:
+        if order.leave and not self._leaves:
+            self._leave(order.leave)
         if order.protected is not None:
             self._keeper.protect(order.protected)
         self._steering.take(order.steering, self._tell)
         if order.stop == Stop.KILL and (self._exited.is_set() or self._over):
             self._keeper.abandon()  # its last save is not waited for any longer
+        if not self._over:
+            self._preemption.on_order(order)
         # What comes behind the program's own end did not cause it.
         if self._exited.is_set() or self._over or not self._climber.take(order):
             return
         if self._program.started_at is None and self._climber.stop >= Stop.PAUSE:
-            self._cancelled.set()
+            self._call_off()
 
-    def _on_durable(self, step: int, seconds: float) -> None:
-        self._control.set_seconds(Word.DURABLE_SECONDS, seconds)
-        self._control[Word.DURABLE_STEP] = max(self._control[Word.DURABLE_STEP], step + 1)
+    def _leave(self, why: str) -> None:
+        """Another node has ended: this one can't go on without it."""
+        self._leaves = why
+        if not self._over:
+            self._book.say(f"this node has to leave: {why}")
+        else:
+            self._keeper.hurry(LEAVE_PATIENCE)  # what it waits for may be the share of the node that is gone
+        self._call_off()
+        self._kill()
 
-    def _on_save_failed(self) -> None:
-        self._control[Word.SAVES_FAILED] += 1
-
-    def _on_preempted(self) -> None:
-        """SIGTERM to the runner: the host goes. The loop saves; a program without the SDK gets the same signal."""
-        if self._preempted or self._over:
-            return
-        self._preempted = True
-        grace = float(os.environ.get(PREEMPT_GRACE, "25"))
-        self._control.set_seconds(Word.PREEMPT_DEADLINE, time.time() + grace)
-        self._tell("notice", f"The capacity will be taken back in {grace:.0f} s: the program was asked to save.")
-        if self._program.started_at is None:
-            self._cancelled.set()
-        elif not self._control[Word.ATTACHED]:
-            self._program.signal(signal.SIGTERM)
-        self._loop.call_later(grace, self._kill)
+    def _on_rehearse(self, asked: Rehearse) -> None:
+        if self._program.started_at is not None and not self._exited.is_set():
+            self._faults.take(asked)
 
     def _on_unwanted(self, text: str) -> None:
         self._unwanted = True
         self._keeper.abandon()
         self._book.say(f"the server wants nothing more of this attempt: {text}")
-        self._cancelled.set()
+        self._call_off()
         self._kill()
 
     def _on_exit(self) -> None:
@@ -278,6 +334,8 @@ class Supervisor:
             await asyncio.sleep(TICK)
 
     def _look(self) -> None:
+        if self._lease is not None:
+            self._lease.look()  # first: it may have run out while this host stood still
         self._reaper.reap()
         self._events.file.flush()
         for word, kind in list(self._words.items()):
@@ -289,8 +347,10 @@ class Supervisor:
         self._keeper.scan()  # a journal may be damaged, or its disk full
         if self._limit.is_due():
             reason = self._launch.limit_reason
-            self._climber.take(Order(stop=Stop.FINISH_PHASE, actor="the time limit", reason=reason), own_limit=True)
+            who = WHO.get(reason, reason)
+            self._climber.take(Order(stop=Stop.FINISH_PHASE, actor=who, reason=reason), own_limit=True)
         self._steering.retry(self._tell)
+        self._preemption.look()
         for trouble in set(self._streams.troubles()) - self._troubles:
             self._troubles.add(trouble)
             self._tell("notice", f"What comes behind a damaged place in a journal is lost: {trouble}.")
@@ -298,11 +358,13 @@ class Supervisor:
     async def _finish(self, cannot: CannotStart | None) -> None:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
         self._climber.ended()
+        self._preemption.ended()
         with noted("the last look"):
             self._look()  # a quick program comes and goes between two ticks
         gone = await self._prove_gone(started=cannot is None)
         self._loop.remove_reader(self._program.pidfd)
         status = self._program.status() if cannot is None else None
+        notice = await self._preemption.words(status)
         self._over = True
         with noted("settling"):
             await asyncio.to_thread(self._settle, cannot is None)
@@ -314,7 +376,7 @@ class Supervisor:
         self._from_thread.over = True
         self._streams.hold_back(self._events.file.end)
         try:
-            self._tell_end(status, cannot, gone)
+            self._tell_end(status, cannot, gone, notice)
         except Exception as error:  # without an `ended` the slots would stay taken for ever
             note(f"the end: {error!r}")
             words = "the runner could not judge how the program ended; runner.log says why"
@@ -325,7 +387,7 @@ class Supervisor:
     async def _prove_gone(self, *, started: bool) -> Gone:
         gone = await self._killing.prove(self._tell)
         if self._killing.asked:
-            self._book.say(f"killed: {gone.ended} processes ended, proven gone")
+            self._book.say(f"killed: {gone_words(gone)}")
         elif gone.ended and started:
             self._tell("leftovers", f"{gone.ended} processes outlived the program and were ended.", count=gone.ended)
         self._out_of_memory = self._memory.saw_kill()
@@ -345,26 +407,35 @@ class Supervisor:
             self._book.close()
         with noted("the checkpoints"):
             killed = self._climber.stop is Stop.KILL or self._unwanted
-            self._keeper.finish(KILL_PATIENCE if killed else None)
+            patience = self._preemption.patience()
+            if patience is None and self._leaves:
+                patience = LEAVE_PATIENCE  # what is staged is whole, whatever became of the other node
+            if patience is not None and not killed:
+                self._keeper.scan()
+            safe = self._keeper.finish(KILL_PATIENCE if killed else patience)
+            self._unsafe = patience is not None and not safe
+            if self._unsafe:
+                self._from_thread("notice", "The capacity goes before the newest save is safe: it is given up.")
         clear(self._launch)
 
-    def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone) -> None:
+    def _tell_end(self, status: int | None, cannot: CannotStart | None, gone: Gone, notice: str) -> None:
         ending = ending_of(
             status,
             self._control,
             self._climber,
             saved=self._keeper.saved_step is not None,
-            preempted=self._preempted,
+            notice=notice,
+            unsafe=self._unsafe,
             out_of_memory=self._out_of_memory,
             task=self._launch.kind == "task",
         )
         if cannot is not None:
             reason, words = EndReason(cannot.reason), cannot.text
         elif self._cannot is not None:
-            asked = self._climber.stop >= Stop.PAUSE or self._unwanted
+            asked = self._climber.stop >= Stop.PAUSE or self._unwanted or notice
             reason, words = self._cut_short() if asked else EndReason(self._cannot.reason), self._cannot.text
         else:
-            reason = EndReason.KILLED if self._unwanted else classify(ending)
+            reason = EndReason.KILLED if self._unwanted or self._leaves else classify(ending)
             words = evidence(ending, reason, exception=self._book.last_exception, dead_ranks=self._hearing.dead_ranks)
         data = end_data(
             reason,
@@ -372,18 +443,12 @@ class Supervisor:
             control=self._control,
             gone=gone,
             saved_step=self._keeper.saved_step,
-            stop_reasons=self._stop_reasons(reason),
+            stop_reasons=self._hearing.account(reason, self._climber),
+            notice=self._preemption.notice.source if self._preemption.notice is not None else None,
             exit_code=ending.exit_code,
             signal=ending.signal,
         )
         self._tell("ended", ended_sentence(reason, words), **data)
-
-    def _stop_reasons(self, reason: EndReason) -> list[dict[str, Any]]:
-        """The program's own account; where it has none, the request that was carried out."""
-        if self._hearing.stop_reasons or reason is not EndReason.STOPPED:
-            return self._hearing.stop_reasons
-        text = f"asked by {self._climber.actor}" if self._climber.actor else ""
-        return [{"reason": self._climber.reason, "decisive": True, "text": text}]
 
     def _progress(self) -> Progress:
         return progress.read(
@@ -394,7 +459,7 @@ class Supervisor:
             ending=self._exited.is_set(),
         )
 
-    def _tell(self, kind: str, text: str, **data: Any) -> None:
+    def _tell(self, kind: str, text: str, /, **data: Any) -> None:
         text = self._hide.hide_text(text)
         self._events.tell(kind, text, **data)
         if kind in _SAID_ALOUD:
@@ -404,10 +469,3 @@ class Supervisor:
 
 _SAID_ALOUD = {"program_started", "order_seen", "rung", "leftovers", "notice", "ended", "checkpoint_set_aside"}
 _MOMENTS = {"attached": "The program has attached.", "training": "The program has reached its loop."}
-
-
-def start_program(program: Program, launch: "Launch", ready: Prepared) -> None:
-    try:
-        program.start(launch.command, env=ready.env, cwd=ready.cwd)
-    except NotStarted as problem:
-        raise CannotStart(EndReason.COMMAND_NOT_FOUND, str(problem)) from problem

@@ -11,7 +11,7 @@ class FromThread:
         self._loop, self._tell = loop, tell
         self.over = False  # the end was told: nothing may come behind it
 
-    def __call__(self, kind: str, text: str, **data: Any) -> None:
+    def __call__(self, kind: str, text: str, /, **data: Any) -> None:
         """Blocks until it is told: `ended` must not overtake it."""
         done = threading.Event()
 

@@ -14,6 +14,8 @@ from whistlestop.channel.layout import Word
 from whistlestop.sdk.group import Group, RanksApart
 from whistlestop.sdk.settings import Settings
 
+_TOLD = (Word.STEP, Word.TOTAL, Word.EPOCH, Word.RESUMED_STEP, Word.LOOP_STARTED_AT, Word.STAGE, Word.LOOP)
+
 
 class Attachment:
     """`orders` is what this process obeys: the runner's words for rank 0, rank 0's decisions for the others. `progress`
@@ -29,6 +31,7 @@ class Attachment:
         self.progress = self.orders
         self.front = self.orders  # the words that rank 0 obeys: where another rank says that it was interrupted
         self.group: Group | None = None  # of several ranks that act at the same steps
+        self._beside: Control | None = None  # the runner's block on other nodes than rank 0's, for their first rank
         self.ask_front: Callable[[int], None] = self._ask_front  # raise a word there; over the network from elsewhere
         self.metrics: JournalWriter | None = None
         self.events: JournalWriter | None = None
@@ -86,9 +89,19 @@ class Attachment:
         if not self.attached:
             self.front = group.orders
         if world.rank > 0:
+            if self.attached and world.local_rank == 0 and self.metrics is not None:
+                self._beside = self.orders
+                self._beside[Word.PID], self._beside[Word.ATTACHED] = os.getpid(), 1
             self.orders, self.progress = group.decided, group.mine
         elif not self.attached:
             self.orders = self.progress = group.orders
+
+    def tell_runner(self) -> None:
+        """On other nodes than rank 0's: how this one stands, at the loop's beginning and at its end. Orders come from
+        rank 0; the runner only has to know what an end means."""
+        if self._beside is not None:
+            for word in _TOLD:
+                self._beside[word] = self.progress[word]
 
     def _ask_front(self, word: int) -> None:
         self.front[word] = 1
@@ -136,6 +149,7 @@ class Attachment:
         self.points = _nowhere
         self.orders = self.progress = self.front = _private()
         self.attached = self.leads = False
+        self._beside = None
 
     def close(self) -> None:
         """The block stays mapped until the process ends: a loop that was left half-way may still look at it."""

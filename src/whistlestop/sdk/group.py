@@ -14,14 +14,17 @@ rank that comes to S before that waits there, and says so. That holds whether or
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Loop, Word
 from whistlestop.sdk.pages import DONE, FIRST, OUT, RanksApart, Shared, gone, share, shared_path, sweep
 from whistlestop.sdk.world import World, is_elsewhere
+
+if TYPE_CHECKING:
+    from whistlestop.sdk.stragglers import Seen
 
 __all__ = ["Group", "Node", "RanksApart"]
 
@@ -41,11 +44,13 @@ OUTCOME = 207  # of the pauses that were tried: 2 * how many + whether the last 
 PROPOSED, CONFIRMED = 208, 209  # decisions, by their numbers: what is only proposed may still move
 DIED = 210  # the rank that is gone + 1
 PUBLISHED = 212  # how many saves of all ranks rank 0 has handed over, or given up
+SERIES = 213  # a number that no other start of this training has: which saves belong together
 FRONT_ENDED = 211  # on other nodes than rank 0's: it has come to its end in good order
 # Every rank's words for rank 0, in its own page.
 STAGED, STAGE_FAILED = 220, 221  # how many saves it has made its part of; the last one that failed
 PUT_OFF = 224  # the last save for which it found no free slot
 POISONED = 222  # a value of this rank was not finite
+ARRIVED, ARRIVALS = 256, 128  # (f) when this rank was ready for its last steps: a ring, by the step
 _HELD = 223  # the step at which it waits for what is only proposed + 1
 _DECIDED = (Word.PAUSE_LATEST, Word.PREEMPT_DEADLINE, Word.CHECKPOINT_NOW, Word.STEERING, Word.STOP_LEVEL)
 _ENDED = (Loop.FINISHED, Loop.STOPPED, Loop.PAUSED, Loop.LEFT)
@@ -65,6 +70,9 @@ class Node(Protocol):
         """The smallest value of this word in its ranks' pages."""
 
     def most(self, word: int) -> int: ...
+
+    def seen(self) -> "Seen | None":
+        """When its ranks were ready for their last steps. None: they are not so far, or over."""
 
 
 class Group:
@@ -222,6 +230,12 @@ class Group:
         """Until this word is so large in all ranks' pages. Names those that it waits for."""
         self.wait(lambda: self.least(word) >= value, what, whom=lambda: self._behind(word, value))
 
+    def wait_for_node(self, word: int, value: int, what: str) -> None:
+        """The same for the other ranks of this node."""
+        self.wait(
+            lambda: all(page[word] >= value for _, page in self.peers()), what, whom=lambda: self._behind(word, value)
+        )
+
     def _behind(self, word: int, value: int) -> list[int]:
         first = self.world.rank - self.world.local_rank
         return [first + local for local, page in enumerate(self._ranks) if page[word] < value]
@@ -249,6 +263,10 @@ class Group:
         if missing:
             words.append("all ranks need the same run name, MASTER_ADDR and MASTER_PORT, or the same parent process")
         return f" ({'; '.join(words)})" if words else ""
+
+    def pages(self) -> Sequence[Control]:
+        """Of all ranks of this node, in their order."""
+        return self._ranks
 
     def peers(self) -> Iterator[tuple[int, Control]]:
         """The other ranks of this node, with their pages."""

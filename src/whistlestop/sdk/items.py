@@ -2,13 +2,15 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
+from time import time
 from typing import Any, TypeVar
 
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.batches import Batches, position_of
+from whistlestop.sdk.group import ARRIVALS
 from whistlestop.sdk.loaders import Order, index_of
 from whistlestop.sdk.looping import Looping
-from whistlestop.sdk.parts import part_of
+from whistlestop.sdk.parts import RestoreFailed, part_of
 from whistlestop.sdk.randomness import NAME as RNG
 from whistlestop.sdk.step import Step
 
@@ -27,8 +29,40 @@ def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[t
         else:
             run._add_part("loader", part_of("loader", items))
     length = _length(items)
-    run._prepare_loop(None if epochs is None or length is None else epochs * length, length)
+    run._restore()
+    done = _repartition(run, position) if isinstance(position, Batches) else 0
+    run._prepare_loop(None if epochs is None or length is None else epochs * length + done, length)
     return _each(run, items, epochs, length, position)
+
+
+def _repartition(run: Looping, batches: Batches) -> int:
+    """After a checkpoint of another number of ranks, or another batch size: the position is in samples, whoever had
+    which. Returns how many steps more were made than there are batches before it now; RestoreFailed where the new ranks
+    can't begin at that sample."""
+    before, now = run._together_before, batches.batch_size * batches.world
+    run._together = now
+    if run._position is None or before is None or before == now:
+        return 0
+    epoch, batch = run._position
+    seen = batch * before
+    batch, rest = divmod(seen, now)
+    if rest and seen < batches.length:
+        raise RestoreFailed(
+            f"{seen} samples of epoch {epoch} were seen when step {run._at[0]} was saved, and that is no whole number "
+            f"of batches of {batches.batch_size} samples x {batches.world} ranks: some would be seen twice",
+            hint=f"use a batch size and a number of ranks whose product divides {seen}, for example {before} as before",
+        )
+    batch = min(batch, len(batches))
+    run._position = epoch, batch
+    run._tell(
+        {
+            "kind": "message",
+            "level": "info",
+            "text": f"{seen} samples of epoch {epoch} were seen, {before} in a step of all ranks. Now it is {now}, "
+            "and what is left of the epoch is divided among the ranks of this start",
+        }
+    )
+    return run._at[0] - (epoch * len(batches) + batch)
 
 
 def _each(
@@ -54,6 +88,8 @@ def _each(
                 item = next(source, _END)
             batch += 1
             run._position = epoch, batch
+            if run._ready is not None:  # its data has come
+                run._ready[step % ARRIVALS] = time()
             try:
                 yield step, item  # type: ignore[misc]
             except GeneratorExit:

@@ -11,7 +11,7 @@ from whistlestop.channel.layout import EXIT_PAUSED, Loop, ProgramStage, Word
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
 from whistlestop.domain.stops import Stop
-from whistlestop.sdk.group import OUTCOME, Group
+from whistlestop.sdk.group import ARRIVALS, ARRIVED, OUTCOME, Group
 from whistlestop.sdk.moment import Fired
 from whistlestop.sdk.saver import PERIODIC
 from whistlestop.sdk.step import Step, step_type
@@ -87,6 +87,7 @@ class Looping(Training):
         self._counts_from = 0.0  # when the last one was made, or failed
         self._prepare_at: float = math.inf  # when it is time to make room for saves
         self._waits_for_room = False  # a save is due, and there is no free slot
+        self._ready: memoryview[float] | None = None  # when this rank was ready for a step, by the step
         self._steering_seen = 0
         self._steering_told = 0
 
@@ -96,6 +97,7 @@ class Looping(Training):
         make = self._make
         orders = self._attachment.orders.words[_ORDERS]
         words, doubles = self._attachment.progress.words, self._attachment.progress.doubles
+        ready = self._ready
         at = self._at
         index = at[0]
         epoch, batch = divmod(index, per_epoch) if per_epoch else (0, 0)
@@ -119,6 +121,8 @@ class Looping(Training):
             at[0] = index
             words[_STEP] = index
             doubles[_PROGRESS_AT] = now = _time()
+            if ready is not None:
+                ready[index % ARRIVALS] = now
             if per_epoch:
                 batch += 1
                 if batch == per_epoch:
@@ -160,6 +164,8 @@ class Looping(Training):
         progress[Word.LOOP] = Loop.INSIDE
         if attachment.group is not None:
             attachment.group.mine[Word.LOOP] = Loop.INSIDE
+            self._ready = attachment.group.mine.doubles[ARRIVED : ARRIVED + ARRIVALS]
+            self._ready[:] = memoryview(bytes(8 * ARRIVALS)).cast("d")
             if attachment.leads:  # of an earlier start of these ranks; who still means it asks again
                 attachment.front[Word.RANKS_INTERRUPTED] = attachment.front[Word.RANKS_FINISH] = 0
         self._loop_began = time.monotonic()
@@ -170,6 +176,11 @@ class Looping(Training):
         self._steering.tell_params()
         if any(part.size is not None for part in self._parts.values()):
             self._prepare_at = step + 1  # an optimizer has its state from its first step on
+        attachment.tell_runner()
+        if attachment.group is not None and attachment.group.world.rank == 0:
+            from whistlestop.sdk.stragglers import Stragglers
+
+            self._stragglers = Stragglers(attachment.group, attachment)
         self._plan(step)
 
     def _warn_of_silence(self) -> None:
@@ -439,6 +450,8 @@ class Looping(Training):
         progress = self._attachment.progress
         progress[Word.STAGE] = ProgramStage.FINISHING
         progress[Word.LOOP] = loop
+        if self._stragglers is not None:
+            self._stragglers.close()
         if self._attachment.group is not None:
             self._attachment.group.end(loop)
         if not self._attachment.attached:

@@ -15,13 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whistlestop.channel.layout import Word
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.group import DIED, FRONT_ENDED, PATIENCE_SECONDS, Group, RanksApart
 from whistlestop.sdk.pages import DONE, OUT, gone
 from whistlestop.sdk.settings import Settings
+
+if TYPE_CHECKING:
+    from whistlestop.sdk.stragglers import Seen
 
 ENV_KEY = "WHISTLE_AGREE_KEY"
 _STORE_KEY = "whistlestop/agree"
@@ -158,7 +161,7 @@ class _Remote:
         self._group = group
         self._lost = lost
         self._turn = threading.Lock()
-        self._answers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._gone = False
 
     def listen(self) -> None:
@@ -167,8 +170,7 @@ class _Remote:
             if "bye" in message:
                 self._gone = True
                 break
-            value = message.get("value")
-            self._answers.put(value if isinstance(value, int) else 0)
+            self._answers.put(message)
         expected, self._gone = self._gone, True
         if not expected:
             self._mark()
@@ -185,6 +187,23 @@ class _Remote:
 
     def most(self, word: int) -> int:
         return self._request({"most": int(word)}, 0)
+
+    def seen(self) -> "Seen | None":
+        """Its clock may be any: what it tells is how long ago it was, and that is counted from the middle of the time
+        that the answer took."""
+        from whistlestop.sdk.stragglers import Seen
+
+        asked = time.time()
+        answer = self._ask({"seen": True})
+        came = time.time()
+        try:
+            if answer is None or not answer["ready"]:
+                return None
+            middle = (asked + came) / 2
+            ready = {int(rank): [middle - ago / 1e6 for ago in times] for rank, times in answer["ready"].items()}
+            return Seen(int(answer["step"]), str(answer["host"])[:200], ready, unsure=(came - asked) / 2)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
 
     def leave(self, *, bye: bool) -> None:
         """The other side closes then, and `listen` ends."""
@@ -205,18 +224,24 @@ class _Remote:
 
     def _request(self, message: Mapping[str, Any], without: int) -> int:
         """`without`: what counts for a node whose ranks have all come to their end."""
+        answer = self._ask(message)
+        if answer is None:
+            return without
+        value = answer.get("value")
+        return value if isinstance(value, int) else 0
+
+    def _ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         with self._turn:
             if self._gone:
-                return without
+                return None
             try:
                 self._line.send(message)
-                answer = self._answers.get(timeout=_ANSWER_SECONDS)
+                return self._answers.get(timeout=_ANSWER_SECONDS)
             except (OSError, ValueError, queue.Empty):
                 if not self._gone:
                     self._mark()
                     self._line.cut()  # `listen` sees that, and says that the node is lost
-                return without
-        return without if answer is None else answer
+                return None
 
     def _mark(self) -> None:
         """Whoever waits for that node need not any more."""
@@ -376,7 +401,7 @@ class _Outpost:
                 group.decided[FRONT_ENDED] = 1
                 break
             try:
-                self._line.send({"value": self._answer(message)})
+                self._line.send(_seen(group) if "seen" in message else {"value": self._answer(message)})
             except (OSError, ValueError, TypeError, IndexError):
                 break
         self._line.close()
@@ -392,6 +417,17 @@ class _Outpost:
         if "least" in message:
             return self._group.least(int(message["least"]))
         return self._group.most(int(message["most"]))
+
+
+def _seen(group: Group) -> Mapping[str, Any]:
+    """How many microseconds ago the ranks of this node were ready for each of their last steps."""
+    from whistlestop.sdk.stragglers import seen
+
+    found, now = seen(group), time.time()
+    if found is None:
+        return {"ready": {}}
+    ready = {rank: [round((now - at) * 1e6) for at in times] for rank, times in found.ready.items()}
+    return {"step": found.step, "host": found.host, "ready": ready}
 
 
 def _in_good_order(group: Group) -> bool:

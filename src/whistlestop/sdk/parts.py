@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.domain.errors import BadRequest, WhistleError
+from whistlestop.sdk.batches import Batches
 
 
 class RestoreFailed(WhistleError):
@@ -27,6 +28,7 @@ class Part:
     copies: bool = False  # load() keeps nothing of the state: it may be maps of files, on the CPU
     spare: bool = False  # a checkpoint without it, or of another number of ranks, is loaded all the same
     optimizer: Any = None  # torch's, if it is one: nothing but its steps changes its state and its parameters
+    derive: Callable[[int], None] | None = None  # make one from a seed, where there is none of this rank
     size: Callable[[], int | None] | None = None  # about how many bytes, without asking for the state; None: too early
 
 
@@ -35,6 +37,7 @@ def part_of(name: str, thing: Any, *, per_rank: bool = False) -> Part:
     save, load, files = _ways(name, thing)
     # A loader's position belongs to its rank; a module's weights are the same everywhere.
     own = hasattr(thing, "load_state_dict") and hasattr(thing, "__iter__") and not hasattr(thing, "parameters")
+    own = own and not isinstance(thing, Batches)  # those know all ranks' position, and divide it anew
     torch = sys.modules.get("torch")
     optimizer = thing if torch is not None and isinstance(thing, torch.optim.Optimizer) else None
     if optimizer is not None:

@@ -38,19 +38,19 @@ class Place:
     standalone: bool = False
     lock: Lock | None = None  # held while this process trains here
     stage: Path | None = None  # the runner's: it makes durable what is handed over there
+    seat: str = ""  # what that runner is called, where an attempt has several on one host
 
-    def slots_directory(self, *, nodes: int) -> Path:
-        if self.stage is not None and nodes == 1:
-            return self.stage
-        # Other ranks find it by the number: they don't know the id where there is no runner.
-        name = self.attempt_id if self.stage is not None else f"{self.attempt_number:09d}"
-        return self.store.root / self.phase / f"{_STAGE}{name}"
+    def slots_directory(self) -> Path:
+        """A runner's own, on each node. Without one the ranks of all nodes meet where the checkpoints are, and find it
+        by the number: they don't know the id."""
+        return self.stage or self.store.root / self.phase / f"{_STAGE}{self.attempt_number:09d}"
 
     def memory(self, group: Group | None) -> Path | None:
         """Where slots may be kept in memory. Ranks without a runner could leave it there for ever."""
-        if group is not None and (self.stage is None or group.world.nodes > 1):
+        if group is not None and self.stage is None:
             return None
-        return MEMORY / f"whistle-{self.attempt_id}" if self.attempt_id else None
+        seat = self.seat or self.attempt_id
+        return MEMORY / f"whistle-{seat}" if seat else None
 
     def release(self) -> None:
         if self.lock is not None:
@@ -78,9 +78,9 @@ def find_place(
     store = CheckpointStore(root)
     try:
         if group is not None and group.world.rank > 0:
-            return replace(_follow(settings, store, group), stage=stage)
+            return replace(_follow(settings, store, group), stage=stage, seat=settings.seat)
         if settings.checkpoints is not None:
-            place = replace(_given(settings, store, stage, orders), stage=stage)
+            place = replace(_given(settings, store, stage, orders), stage=stage, seat=settings.seat)
         else:
             place = _standalone(store, resume=resume, lock=leads)
     except (OSError, StorageFailed, Removed) as error:
@@ -103,6 +103,7 @@ def _tell(place: Place, group: Group) -> None:
             words.START_STEP: start.step if start else 0,
             words.START_ATTEMPT: start.attempt_number if start else 0,
             words.START_REVISION: start.revision if start else 0,
+            words.SERIES: int.from_bytes(os.urandom(8), "little") >> 2,
             words.PLACE_READY: 1 + (_OWN if own else _GIVEN if start else _NONE),
         }
     )
@@ -118,9 +119,23 @@ def _follow(settings: Settings, store: CheckpointStore, group: Group) -> Place:
         revision = told[words.START_REVISION]
         name = directory_name(told[words.START_STEP], told[words.START_ATTEMPT], revision)
         start = _load(store, store.root / phase / name)
-    elif kind == _GIVEN and settings.restore is not None:
-        start = _load(store, settings.restore)
+    elif kind == _GIVEN:
+        start = _load(store, settings.restore) if settings.restore is not None else None
+        _check_same(start, group)
     return Place(store, phase, settings.attempt_id or "", told[words.ATTEMPT], start, standalone=standalone)
+
+
+def _check_same(start: Checkpoint | None, group: Group) -> None:
+    """Each node's runner fetches by itself: one may have found damaged what another could read."""
+    told = group.decided
+    here = (start.step, start.attempt_number, start.revision) if start is not None else None
+    if here != (told[words.START_STEP], told[words.START_ATTEMPT], told[words.START_REVISION]):
+        found = f"the checkpoint of step {start.step}" if start is not None else "no checkpoint"
+        raise RestoreFailed(
+            f"rank 0 goes on from step {told[words.START_STEP]}, and on the node of rank {group.world.rank} there is "
+            f"{found}",
+            hint="the run's events say what was wrong with it there; all ranks have to go on from the same one",
+        )
 
 
 def _given(settings: Settings, store: CheckpointStore, stage: Path | None, orders: Control | None) -> Place:

@@ -11,7 +11,17 @@ NAME = "rng"
 
 
 def rng_part() -> Part:
-    return Part(_save, _load, per_rank=True, spare=True)
+    return Part(_save, _load, per_rank=True, spare=True, derive=_derive)
+
+
+def _derive(seed: int) -> None:
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed % (1 << 32))
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "manual_seed"):
+        torch.manual_seed(seed % (1 << 63))  # of all devices
+    if (tensorflow := sys.modules.get("tensorflow")) is not None and hasattr(tensorflow, "random"):
+        tensorflow.random.set_seed(seed % (1 << 31))
 
 
 def _save() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A checkpoint into the tracked parts. What can't be loaded is an error: training must not begin again from step 0."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from whistlestop.blobs.manifest import Checkpoint
 from whistlestop.sdk.parts import Part, RestoreFailed
-from whistlestop.sdk.stored import FILES, part_names, read_part, tree_names
+from whistlestop.sdk.stored import FILES, PARTS, part_names, read_part, tree_names
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,26 @@ class Restoring:
 
     def _mismatch(self, name: str, part: Part) -> None:
         step, world = self._start.step, self._world
-        words = f"{name} was saved by each of {world} ranks at step {step}, and here there are {self._size}"
         if not part.spare:
-            raise RestoreFailed(words, hint=f"go on with {world} ranks, or don't track it per rank")
-        self._warn(f"{words}: it starts afresh, so what comes is not what an uninterrupted run would give")
+            raise RestoreFailed(
+                f"this checkpoint of step {step} has shards of {world} ranks ({name}), and here there are {self._size}",
+                hint=f"go on with {world} ranks: nobody else knows how to divide them anew. A program that does can "
+                f"leave {name} untracked and read all shards: whistlestop.load(run.restore().path).rank(0), …",
+            )
+        words = f"{name} was saved by each of {world} ranks at step {step}, and here there are {self._size}"
+        becomes = "it starts afresh"
+        if part.derive is not None:
+            becomes = "each rank's is derived from it anew"
+            part.derive(self._seed(name))
+        if self._rank == 0:
+            self._warn(f"{words}: {becomes}, so what comes is not what an uninterrupted run would give")
+
+    def _seed(self, name: str) -> int:
+        """By what rank 0 had saved: the same start gives the same, each rank another."""
+        heads = (f"ranks/0/{PARTS}/{name}", f"{PARTS}/{name}")
+        saved = sorted(entry.sha256 for file, entry in self._start.files.items() if file.startswith(heads))
+        text = f"{self._rank} of {self._size} at {self._start.step}: {' '.join(saved)}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def _check_missing(self, missing: list[str], stored: set[str]) -> None:
         start = self._start

@@ -3,7 +3,7 @@ failed save is a warning, never an error."""
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from whistlestop.blobs.manifest import SaveFailed
 from whistlestop.channel.layout import ProgramStage, Word
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.committing import Committer, Handed, Saved
-from whistlestop.sdk.group import PUBLISHED, PUT_OFF, STAGE_FAILED, STAGED
+from whistlestop.sdk.group import PUBLISHED, PUT_OFF, SERIES, STAGE_FAILED, STAGED
 from whistlestop.sdk.lazy import ChangedMeanwhile, Lazy, Unchanged, Unfit
 from whistlestop.sdk.parts import Part
 from whistlestop.sdk.place import Place
@@ -146,7 +146,7 @@ class Saver:
             self._lazy.join()
             self._lazy.waited = 0.0  # it is part of this save
         if not self._attachment.leads:
-            self._save_own(step, meta["why"])
+            self._save_own(step, meta["why"], begun)
             self._took(begun)
             self._keep_in_mind(step)
             self._attachment.progress[Word.SAVED_STEP] = step + 1
@@ -255,6 +255,7 @@ class Saver:
             laid.pieces,
             at=time.time(),
             block_seconds=blocked,
+            share=self._share(),
         )
 
     def _publish(self, found: staged.Staged, saved: Saved) -> None:
@@ -295,18 +296,19 @@ class Saver:
             # What frameworks write themselves is of unknown size: not into memory.
             writes = any(part.files for part in self.parts.values())
             self._slots = Slots(
-                place.slots_directory(nodes=group.world.nodes if group is not None else 1),
+                place.slots_directory(),
                 None if writes else place.memory(group),
                 inside=f"rank-{self._rank}" if self._rank else "",
-                ranks=self._size if self.needs_all_ranks else 1,
+                ranks=group.world.local_size if group is not None and self.needs_all_ranks else 1,
                 owned=place.stage is None and self._attachment.leads,
             )
         return self._slots
 
     # Several ranks.
 
-    def _save_own(self, step: int, why: str) -> None:
-        """A rank's own parts, laid where rank 0 looks for them. Whatever happens, rank 0 must not wait for it."""
+    def _save_own(self, step: int, why: str, begun: float) -> None:
+        """A rank's own parts, laid where rank 0 looks for them, or the first rank of its node. Whatever happens, nobody
+        must wait for it."""
         group = self._group
         assert group is not None
         try:
@@ -314,7 +316,11 @@ class Saver:
             group.wait(lambda: group.decided[PUBLISHED] >= self._saves - 2, "rank 0 to hand over an earlier save")
             slots = self._open_slots()
             slot = self._take(slots, why)
-            write_table(slot, self._lay(slots, slot, {}), step, shared=group.world.nodes > 1)
+            laid = self._lay(slots, slot, {})
+            if self._by_nodes and group.world.local_rank == 0:
+                self._hand_over_share(slot, laid, step, why, begun)
+            else:
+                write_table(slot, laid, step, shared=group.world.nodes > 1 and not self._by_nodes)
         except _PutOff:
             group.mine[PUT_OFF] = self._saves
             raise
@@ -324,20 +330,51 @@ class Saver:
         finally:
             group.mine[STAGED] = self._saves
 
+    def _hand_over_share(self, slot: Slot, laid: Laid, step: int, why: str, begun: float) -> None:
+        """The first rank of another node than rank 0's: what the ranks of this one have laid goes to its runner."""
+        group = self._group
+        assert group is not None
+        group.wait_for_node(STAGED, self._saves, f"the ranks of this node to save step {step}")
+        self._check(lambda word: max((page[word] for _, page in group.peers()), default=0), step)
+        self._add(laid, slot, step, [rank for rank, _ in group.peers()])
+        found = self._describe(slot, laid, step, {"why": why}, time.perf_counter() - begun)
+        staged.publish(found)
+        self._attachment.tell({"kind": "staged", "dir": str(found.directory), "step": step})
+
     def _gather(self, slot: Slot, laid: Laid, step: int) -> None:
-        """Rank 0: what all others have laid."""
+        """Rank 0: what all others have laid, or those of its node, where the others' runners take theirs."""
         group = self._group
         assert group is not None
         group.mine[STAGED] = self._saves
         group.wait_for_all(STAGED, self._saves, f"all ranks to save step {step}")
-        if group.most(STAGE_FAILED) >= self._saves:
+        self._check(group.most, step)
+        ranks = [rank for rank, _ in group.peers()] if self._by_nodes else range(1, self._size)
+        self._add(laid, slot, step, ranks)
+
+    def _check(self, last: Callable[[int], int], step: int) -> None:
+        """That all have laid theirs. `last`: the highest value of a word in their pages."""
+        if last(STAGE_FAILED) >= self._saves:
             raise SaveFailed(f"a rank could not save its part of step {step}; its own warning says why")
-        if group.most(PUT_OFF) >= self._saves:  # it looked before the slot was free
+        if last(PUT_OFF) >= self._saves:  # it looked before the slot was free
             raise _PutOff
-        for rank in range(1, self._size):
+
+    def _add(self, laid: Laid, slot: Slot, step: int, ranks: Iterable[int]) -> None:
+        for rank in ranks:
             theirs = read_table(slot, rank, step)
             laid.pieces += theirs.pieces
             laid.digests |= theirs.digests
+
+    @property
+    def _by_nodes(self) -> bool:
+        """Each node's runner takes what its own ranks have laid: they need not see each other's disks."""
+        group = self._group
+        return group is not None and group.world.nodes > 1 and self.place.stage is not None and self.needs_all_ranks
+
+    def _share(self) -> staged.Share | None:
+        group = self._group
+        if not self._by_nodes or group is None:
+            return None
+        return staged.Share(f"{group.decided[SERIES]:x}-{self._saves}", group.world.node, group.world.nodes)
 
     @property
     def _rank(self) -> int:

@@ -33,6 +33,7 @@ class Settings:
     rate: float | None = None  # unnoticed preemptions per second of this pool
     restore_own: bool = False  # what is restored is one of this phase, wherever it was fetched to
     stage: Path | None = None  # where saves are handed over; None: the program makes them durable itself
+    seat: str = ""  # which runner that is, where an attempt has several
 
     @classmethod
     def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
@@ -55,6 +56,7 @@ class Settings:
             rate=read_rate(env.get(layout.ENV_RATE)),
             restore_own=env.get(layout.ENV_OWN) == "1",
             stage=_path(env, layout.ENV_STAGE),
+            seat=env.get(layout.ENV_JOB, ""),
         )
 
     @property

@@ -145,6 +145,8 @@ class Slots:
                 size * self._ranks, held=self._held(), memory=self._memory.parent
             )
             self._decided_for = max(size, self._decided_for)
+        if self._in_memory and not self._claim():
+            self._memory, self._in_memory = None, False
         path = slot.path
         if path.is_dir() and (self._shared or path.is_symlink() == self._in_memory or not size):
             slot.inner.mkdir(exist_ok=True)
@@ -162,17 +164,26 @@ class Slots:
             path.mkdir(exist_ok=True)
         slot.inner.mkdir(exist_ok=True)
 
+    def _claim(self) -> bool:
+        """Whether the place in memory is ours, or a runner's. False: another process of the same attempt saves there;
+        it would remove under our hands what it takes for its own."""
+        assert self._memory is not None
+        if self._owner is None and self._owned:
+            sweep_memory(self._memory.parent)
+            self._memory.mkdir(exist_ok=True, mode=0o700)
+            try:
+                self._owner = hold(self._memory / _OWNER)
+            except Taken:
+                return False
+            except OSError:
+                pass
+        return True
+
     def _link(self, path: Path) -> None:
         assert self._memory is not None
         target = self._memory / path.name
         for each in (self._memory, target):  # each by itself: parents that are made on the way get another mode
             each.mkdir(exist_ok=True, mode=0o700)
-        if self._owner is None and self._owned:
-            sweep_memory(self._memory.parent)
-            try:
-                self._owner = hold(self._memory / _OWNER)
-            except (Taken, OSError):
-                pass
         try:
             path.symlink_to(target, target_is_directory=True)
         except FileExistsError:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from whistlestop.sdk.committing import Saved
     from whistlestop.sdk.deaths import Watch
     from whistlestop.sdk.privacy import PrivacyLedger
+    from whistlestop.sdk.stragglers import Stragglers
 
 LEDGER = "privacy.ledger"
 EXIT_RANK_DIED = 76
@@ -73,6 +74,7 @@ class Training:
         self._late_watched = LateValues(self._point, self._refuse)  # read at fixed steps: the rules decide by them
         self._watch: Watch | None = None  # over the other ranks of this node
         self._say_bye: Callable[[], None] | None = None  # to other nodes
+        self._stragglers: Stragglers | None = None  # rank 0: looks for slow ones
         self._ending = threading.Event()  # the program is on its way out
         self._ledger: PrivacyLedger | None = None
         self._discarded = 0  # steps that spent privacy and were lost with what came behind a checkpoint
@@ -101,6 +103,8 @@ class Training:
         self._seconds_before = 0.0  # of training, in earlier attempts
         self._loop_began = 0.0
         self._position: tuple[int, int] | None = None  # epoch and batch of a loop over data
+        self._together: int | None = None  # samples of a batch of all ranks, where that is known
+        self._together_before: int | None = None  # and when the checkpoint was made
         self._save_files: Mapping[str, Path] = {}  # for the next save that the program has asked for
         self._own_save = -1  # the index of the step in which, or behind which, the program saved by itself
 
@@ -199,6 +203,7 @@ class Training:
         if error is None and progress[Word.LOOP] in (Loop.FINISHED, Loop.LEFT):
             self._mark_finished()
         self._settle_values()
+        self._attachment.tell_runner()
         if self.summary:
             self._tell({"kind": "summary", "values": plain_summary(self.summary)})
         self._interrupts.restore()
@@ -215,6 +220,8 @@ class Training:
         """A rank that ends inside its loop ends the others too: they are told by its end, not by words."""
         if self._watch is not None:
             self._watch.close()
+        if self._stragglers is not None:
+            self._stragglers.close()
         group = self._attachment.group
         if group is None:
             return
@@ -244,7 +251,7 @@ class Training:
         self._attachment.abandon()
         self._late.forget()
         self._late_watched.forget()
-        self._watch = self._ledger = None
+        self._watch = self._ledger = self._stragglers = None
         self.__dict__.pop("log", None)
         self._closed = True
         atexit.unregister(self._end_at_exit)
@@ -271,6 +278,8 @@ class Training:
         match meta.get("position"):
             case [int(epoch), int(batch)]:
                 self._position = epoch, batch
+        if isinstance(together := meta.get("together"), int):
+            self._together_before = together
         if isinstance(meta.get("rules"), Mapping):
             self._rules.load(meta["rules"])
         if meta.get("fired") is True and self._starts_from_its_own():
@@ -355,6 +364,7 @@ class Training:
         meta: dict[str, Any] = {
             "epoch": self._epoch_of(step),
             "position": list(self._position) if self._position else None,
+            "together": self._together,
             "total": self._total,
             "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
             "seconds": self._training_seconds(),

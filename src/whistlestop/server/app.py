@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,39 @@ from whistlestop.domain.errors import Refused
 from whistlestop.domain.ids import new_id
 from whistlestop.engines.base import Engine
 from whistlestop.engines.local import LocalEngine
-from whistlestop.server.api import admin, charts, checkpoints, link, logs, pages, problems, runs, streams, timeline
+from whistlestop.engines.ray.engine import Drivers, RayEngine
+from whistlestop.engines.slurm import SlurmEngine
+from whistlestop.server.api import (
+    admin,
+    charts,
+    checkpoints,
+    link,
+    logs,
+    nodes,
+    pages,
+    pools,
+    problems,
+    rehearsal,
+    runs,
+    streams,
+    timeline,
+    usage,
+)
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
+from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
+from whistlestop.server.scheduler.patient import Patient
 from whistlestop.server.services import accounts, sessions, storages
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
+from whistlestop.server.services.kits import Kits
 from whistlestop.server.services.settings import Settings, default_slots
 from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import admin as admin_store
+from whistlestop.server.store import pools as pools_store
 from whistlestop.server.store.database import Database
 from whistlestop.server.web import pages as web_pages
 from whistlestop.server.web import sessions as web_sessions
@@ -76,10 +97,12 @@ class Server:
             storages.check(self.context)
             self.token = accounts.first_token(self.context)
             self.slots = _prepare(self.context)
-            engine: Engine = LocalEngine(self.settings.attempts)
-            self._scheduler = Scheduler(Passes(self.context, engine, lambda: self.url), tick=self.settings.tick)
+            self._drivers = Drivers(data / "ray", data / "sdk")
+            stack.callback(self._drivers.close)
+            engines = ByPool(self.context, self._engine)
+            self._scheduler = Scheduler(Passes(self.context, engines, lambda: self.url), tick=self.settings.tick)
             self.context.hub.connect_scheduler(self._scheduler.wake)
-            self.app = make_app(self.context, self._scheduler)
+            self.app = make_app(self.context, self._scheduler, lambda: self.url)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
             self._exit = stack.pop_all()
@@ -87,6 +110,16 @@ class Server:
 
     def __exit__(self, *exc: object) -> None:
         self._exit.close()
+
+    def _engine(self, name: str, settings: Mapping[str, Any]) -> Engine:
+        if name == "slurm":
+            return Patient(SlurmEngine(settings), self._scheduler.hung_up)
+        if name == "ray":
+            ray = RayEngine(settings, self._drivers.of(settings))
+            patient = Patient(ray, self._scheduler.hung_up)
+            ray.hear(patient.look)
+            return patient
+        return LocalEngine(self.settings.attempts)
 
     def serve(self) -> None:
         """Until SIGTERM or SIGINT: answers stop, state is flushed, runs go on."""
@@ -121,7 +154,7 @@ class Server:
         self._uvicorn.should_exit = True
 
 
-def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
+def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = lambda: "") -> FastAPI:
     app = FastAPI(
         title="Whistlestop",
         version=whistlestop.__version__,
@@ -146,11 +179,14 @@ def make_app(context: Context, scheduler: Scheduler) -> FastAPI:
     app.state.doorkeeper = accounts.Doorkeeper(context)
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
+    app.state.could_not_start = scheduler.could_not_start
+    app.state.kits, app.state.url = Kits(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts):
+    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
+    app.include_router(nodes.router, prefix=API)
 
     @app.get(f"{API}/openapi.json", include_in_schema=False)
     def openapi(_actor: Viewer) -> JSONResponse:
@@ -209,12 +245,11 @@ def _prepare(context: Context) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _link_sdk(settings.data / "sdk" / "whistlestop")
     with context.database.write() as connection:
-        known = {row.name: row for row in admin_store.all_pools(connection)}
-        before = known.get("local")
+        before = pools_store.get(connection, "local")
         # What was set by `whistle pools` stays set; --slots, if given, is newer.
         price = settings.price if before is None else before.price
         slots = settings.slots or (default_slots() if before is None else before.slots)
-        admin_store.put_pool(connection, "local", engine="local", slots=slots, price=price)
+        pools_store.put(connection, "local", at=context.clock(), engine="local", slots=slots, price=price)
     return int(slots)
 
 

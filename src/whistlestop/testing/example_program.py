@@ -15,6 +15,7 @@ from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import Kind, Loop, Word
 from whistlestop.channel.reader import JournalReader
+from whistlestop.domain.ids import new_id
 from whistlestop.domain.stops import Stop
 from whistlestop.testing.wait import until
 
@@ -120,7 +121,7 @@ def example_program(example: Path, root: Path, env: Mapping[str, str] | None = N
         layout.ENV_CHANNEL: str(root / "channel"),
         layout.ENV_RUN_NAME: "example",
         layout.ENV_PHASE: "train",
-        layout.ENV_ATTEMPT: "a-1",
+        layout.ENV_ATTEMPT: new_id("a"),
         layout.ENV_ATTEMPT_NUMBER: "1",
         layout.ENV_CHECKPOINTS: str(root / "checkpoints"),
     }

@@ -159,7 +159,9 @@ def _launch(directory: Path, ports: Mapping[str, int]) -> "subprocess.Popen[byte
     words = [str(program()), "-logtostderr=true", "mini", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     words += [f"-{name}.port={port}" for name, port in ports.items()]
     words += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false", "-admin.ui=false"]
-    words += ["-s3.autoCreateBucket=false", "-master.telemetry=false"]
+    # Every bucket is a volume, and by itself it makes no more of these than the free disk has gigabytes: whoever asks
+    # for one more, as the tests together do on a disk that is nearly full, waits for it in vain.
+    words += ["-s3.autoCreateBucket=false", "-volume.max=100000", "-master.telemetry=false"]
     keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     libc = ctypes.CDLL(None)
     with (directory / "weed.log").open("wb") as log:

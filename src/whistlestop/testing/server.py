@@ -19,9 +19,18 @@ from whistlestop.wire.api import RunStatus, RunView
 from whistlestop.wire.spec_file import spec_to_text
 
 
+def environment() -> dict[str, str]:
+    """What the programs of a test have of ours, and nothing that makes one machine compute otherwise than another."""
+    env = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+    return {**env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"}
+
+
 class ServerProcess:
-    def __init__(self, data: Path, *, slots: int = 2, extra: Sequence[str] = ()) -> None:
+    """`same_port`: it comes back where it was, as one does that other machines know by its address."""
+
+    def __init__(self, data: Path, *, slots: int = 2, extra: Sequence[str] = (), same_port: bool = False) -> None:
         self.data, self.slots, self.extra = data, slots, tuple(extra)
+        self._same_port, self._port = same_port, 0
         self.process: Process | None = None
         self._clients: list[Client] = []
         self.env: Mapping[str, str] = {**os.environ, "WHISTLE_DATA": str(data), "NO_COLOR": "1"}
@@ -30,9 +39,11 @@ class ServerProcess:
         assert self.process is None
         (self.data / "server.json").unlink(missing_ok=True)
         self.data.mkdir(parents=True, exist_ok=True)
-        words = ["up", "--port", "0", "--data", str(self.data), "--slots", str(self.slots), *self.extra]
+        words = ["up", "--port", str(self._port), "--data", str(self.data), "--slots", str(self.slots), *self.extra]
         self.process = spawn(words, env=self.env, output=self.data / "server.out")
         until(self._ready, within=60, what="the server to be up")
+        if self._same_port:
+            self._port = int(self.url.rpartition(":")[2])
         return self
 
     def _ready(self) -> bool:
@@ -129,10 +140,9 @@ class ServerProcess:
     ) -> RunView:
         """Phases as in a whistle.yaml; `directory` is run in place."""
         spec = {"name": name, **top, "phases": [dict(phase) for phase in phases]}
-        env = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
         with self.client() as client:
-            return client.submit(spec_to_text(spec), in_place=str(directory) if directory else None, env=env)
+            in_place = str(directory) if directory else None
+            return client.submit(spec_to_text(spec), in_place=in_place, env=environment())
 
     def wait(self, run: str, *statuses: str, within: float = 90) -> RunView:
         """Until the run has one of these statuses (default: any ended one)."""

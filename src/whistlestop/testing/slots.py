@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.blobs import staged
-from whistlestop.blobs.staged import Piece, Staged
+from whistlestop.blobs.staged import Piece, Share, Staged
 
 
 def lay(
@@ -18,6 +18,7 @@ def lay(
     meta: Mapping[str, Any] | None = None,
     at: float = 1.0,
     id: str | None = None,
+    share: Share | None = None,
 ) -> Staged:
     """The pieces one behind the other in the buffer, not aligned to anything, and published."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -28,7 +29,9 @@ def lay(
             buffer.write(data)
             pieces.append(Piece(name, len(data), staged.BUFFER, offset))
             offset += len(data)
-    made = Staged(directory, phase, step, attempt, id or f"a-{attempt}", meta or {"why": "test"}, pieces, at, 0.01)
+    made = Staged(
+        directory, phase, step, attempt, id or f"a-{attempt}", meta or {"why": "test"}, pieces, at, 0.01, share=share
+    )
     staged.publish(made)
     found = staged.read(directory)
     assert found is not None

@@ -90,7 +90,7 @@ class Process(Protocol):
 
 def spawn(words: Sequence[str], *, env: Mapping[str, str], output: Path) -> Process:
     """`whistle WORDS…` in a session of its own. Its output is added to a file."""
-    if _forking is not None:
+    if _forking is not None and _forking.network == _network():
         return _forking.spawn(words, env=env, output=output)
     with output.open("ab") as file:
         return subprocess.Popen(
@@ -110,8 +110,14 @@ def fork_from_now_on() -> None:
         _forking = _Forking()
 
 
+def _network() -> str:
+    """The namespace that this thread is in: a test may have entered that of a cluster."""
+    return os.readlink("/proc/thread-self/ns/net")
+
+
 class _Forking:
     def __init__(self) -> None:
+        self.network = _network()  # what it forks is there, too
         self._process: subprocess.Popen[bytes] | None = None
         self._ordering = threading.Lock()
         self._said = threading.Condition()

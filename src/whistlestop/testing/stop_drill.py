@@ -20,6 +20,7 @@ from whistlestop.blobs.checkpoints import CheckpointStore
 from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.layout import EXIT_PAUSED, Loop, Word
+from whistlestop.domain.ids import new_id
 from whistlestop.domain.stops import Stop
 
 PLACES = {"": "before start-up", "p": "start-up", "l": "loading", "t": "training", "e": "evaluation", "s": "saving"}
@@ -57,7 +58,7 @@ def _one(root: Path, seed: int) -> tuple[str, float]:
         layout.ENV_CHANNEL: str(root / "channel"),
         layout.ENV_CHECKPOINTS: str(root / "checkpoints"),
         layout.ENV_PHASE: "train",
-        layout.ENV_ATTEMPT: "a-1",
+        layout.ENV_ATTEMPT: new_id("a"),
         layout.ENV_ATTEMPT_NUMBER: "1",
         "WHERE": str(where),
         "DONE": str(done),

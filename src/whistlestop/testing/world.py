@@ -8,14 +8,15 @@ from typing import Any
 
 from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.domain.ids import new_id
-from whistlestop.engines.base import Can, JobId, JobState, JobStatus
+from whistlestop.engines.base import Can, JobId, JobState, JobStatus, Notice
+from whistlestop.server.scheduler.engines import One
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.services import submit
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.settings import Settings
 from whistlestop.server.services.vault import Vault
-from whistlestop.server.store import admin, phases
+from whistlestop.server.store import phases, pools
 from whistlestop.server.store.database import Database
 from whistlestop.server.store.runs import Row
 from whistlestop.testing.wait import until
@@ -30,10 +31,10 @@ TRAIN = "name: x\ncommand: 'true'\n"
 class Engine:
     """Does nothing, and says of each job what it is told to say."""
 
-    can = Can(prove_end=True, salvage=True)
-
     def __init__(self) -> None:
-        self.says: dict[str, JobState] = {}
+        self.can = Can(prove_end=True, salvage=True)
+        self.says: dict[str, JobState | JobStatus] = {}
+        self.notices: dict[str, Notice] = {}
         self.launched: list[str] = []
         self.cancelled: list[str] = []
         self.broken: Exception | None = None
@@ -46,7 +47,11 @@ class Engine:
         return JobId(launch.attempt_id)
 
     def poll(self, jobs: Collection[JobId]) -> Mapping[JobId, JobStatus]:
-        return {job: JobStatus(self.says.get(job, JobState.UNKNOWN)) for job in jobs}
+        said = {job: self.says.get(job, JobState.UNKNOWN) for job in jobs}
+        return {
+            job: each if isinstance(each, JobStatus) else JobStatus(each, notice=self.notices.get(job))
+            for job, each in said.items()
+        }
 
     def cancel(self, job: JobId) -> None:
         self.cancelled.append(job)
@@ -68,11 +73,11 @@ class World:
         vault = Vault.open(directory / "key")
         self.context = Context(self.settings, database, Hub(), vault, lambda: self.now)
         self.engine = Engine()
-        self.passes = Passes(self.context, self.engine, lambda: "http://127.0.0.1:1")
+        self.passes = Passes(self.context, One(self.engine), lambda: "http://127.0.0.1:1")
         self.dirty: set[str] = set()
         self.context.hub.connect_scheduler(lambda run_id: self.dirty.add(run_id) if run_id else None)
         with database.write() as connection:
-            admin.put_pool(connection, "local", engine="local", slots=2, price=3600.0)
+            pools.put(connection, "local", at=self.now, engine="local", slots=2, price=3600.0)
         self._numbers = itertools.count()
 
     def submit(self, text: str = TRAIN) -> RunView:

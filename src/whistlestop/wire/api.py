@@ -65,6 +65,10 @@ class CreditsView(Shape):
     used: float = 0.0
     estimated: float | None = None  # if it runs to its end; None = can't be told yet
     saved: float | None = None  # after a kill: what was left unspent
+    low: float | None = None  # in nine of ten cases the whole lies between; None = can't be told yet
+    high: float | None = None
+    redone: float | None = None  # of those used: for steps that had been made before; only in the single-run answer
+    kinds: dict[str, float] = {}  # of those used, by kind of time (see /usage); only in the single-run answer
 
 
 class StopReasonView(Shape):
@@ -93,6 +97,7 @@ class AttemptView(Shape):
     stage: str | None = None
     started_at: str
     ended_at: str | None = None
+    up: bool = False  # its program was started, from `resumed_from`
     resumed_from: int | None = None  # step
     last_step: int | None = None
     exit_code: int | None = None
@@ -100,6 +105,10 @@ class AttemptView(Shape):
     credits: float = 0.0
     reachable: bool = True  # False: the runner has not been heard of for a while
     heard_at: str | None = None  # while it is alive: when its runner was last heard of
+    why_here: str = ""  # why it was placed on this pool and host, and what was passed over
+    leaves_at: str | None = None  # while it is alive: by when it has to be gone, since its capacity is taken away
+    leaves_why: str = ""
+    waits_for: str = ""  # while a cluster has not started it: what for, in the cluster's words
 
 
 class ParamView(Shape):
@@ -294,14 +303,6 @@ class WorkflowView(Shape):
     spec: str
 
 
-class PoolView(Shape):
-    name: str
-    engine: str
-    slots: int
-    free: int
-    price: float  # credits per slot-hour
-
-
 class TokenView(Shape):
     id: str
     name: str
@@ -422,6 +423,7 @@ class Submit(Asked):
     )
     note: str = Field("", max_length=MAX_NOTE)
     key: str | None = Field(None, max_length=100, description="idempotency key: the same key is the same run")
+    force: bool = Field(False, description="also if the project's budget can't pay for it")
 
 
 class Noted(Asked):
@@ -491,6 +493,7 @@ class KillBody(Noted):
 
 class RerunBody(Noted):
     set: list[str] = Field([], max_length=200)
+    force: bool = Field(False, description="also if the project's budget can't pay for it")
     key: str | None = Field(
         None, min_length=1, max_length=100, description="idempotency key: the same key is the same run"
     )
@@ -540,8 +543,3 @@ class TokenBody(Asked):
 
 class SecretBody(Asked):
     value: str = Field(max_length=64_000)
-
-
-class PoolBody(Asked):
-    price: float | None = Field(None, ge=0, le=1e9)
-    slots: int | None = Field(None, ge=1, le=100_000)

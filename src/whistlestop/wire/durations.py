@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "90s", "10m", "2h", "1d12h", or a number of seconds."""
+"""Lengths of time as people write them: "90s", "10m", "2 hours", "1d12h", or a number of seconds."""
 
 import math
 import re
@@ -7,9 +7,10 @@ from datetime import timedelta
 LONGEST = timedelta(days=3650)
 
 _UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(w|d|h|m|s)")
+_WORDS = r"w(?:eeks?)?|d(?:ays?)?|h(?:ours?)?|m(?:in(?:utes?)?)?|s(?:ec(?:onds?)?)?"
+_PART = re.compile(rf"([0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\s*({_WORDS})(?![a-z])")
 _SHAPE = re.compile(rf"(?:{_PART.pattern}\s*)+")
-FORMS = '"90s", "10m", "2h", "1d12h" or a number of seconds'
+FORMS = '"90s", "10m", "2 hours", "1d12h" or a number of seconds'
 
 
 def parse_duration(value: str | int | float) -> timedelta:
@@ -33,7 +34,7 @@ def _seconds(value: str | int | float) -> float:
     if len(text) > 60 or not _SHAPE.fullmatch(text):
         raise ValueError(f"not a length of time; write {FORMS}")
     parts = _PART.findall(text)
-    units = [unit for _, unit in parts]
+    units = [unit[0] for _, unit in parts]
     if len(set(units)) != len(units):
         raise ValueError("the same unit is given twice")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return sum(float(number) * _UNITS[unit[0]] for number, unit in parts)

@@ -1,9 +1,9 @@
 """The runner's connection: msgpack frames over a WebSocket, one tagged union each way.
 
 Up: `Hello`, then `Data` (bytes of a stream by offset), `Progress` (latest wins). Down: `Welcome` (where each
-stream stands at the server, and the standing order), `Ack`, `Order`, `Bye`. Everything that must arrive exactly
-once is a stream: the server stores the bytes and the new offset in one transaction, and a reconnect goes on
-from the offset in `Welcome`.
+stream stands at the server, and the standing order), `Ack`, `Order`, `Rehearse`, `Gang`, `Bye`. Everything that
+must arrive exactly once is a stream: the server stores the bytes and the new offset in one transaction, and a
+reconnect goes on from the offset in `Welcome`.
 
 Streams, by name:
   logs        records of LogLine, each prefixed with its u32 size (little endian)
@@ -11,8 +11,12 @@ Streams, by name:
   metrics-sys the runner's own samples, same format
   events-N    journal records of rank N, kind EVENT: what the SDK tells
   runner      records of RunnerEvent, each prefixed with its u32 size
+
+Of an attempt on several nodes each has a runner and a connection of its own. Ranks are numbered over all nodes; what
+is a runner's own ends in @NODE on all but the first: logs@1, runner@1, metrics-sys@1.
 """
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -25,6 +29,15 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     protocol: int
     host: str
     pid: int
+    node: int = 0
+    here: "Peer | None" = None  # of several nodes: where the others find this one, until its program starts
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One node of an attempt, as the others reach it."""
+
+    address: str
+    ports: list[int]  # that are free there: see runner/gang.py
 
 
 class Data(msgspec.Struct, tag="data", frozen=True):
@@ -81,6 +94,32 @@ class Order(msgspec.Struct, tag="order", frozen=True):
     kill_save: float | None = None  # how long a kill lets a save in flight finish, if not as launched
     protected: list[str] | None = None  # checkpoint ids that retention leaves alone; None = as before
     steering: list[Change] | None = None  # every change of the phase; None = as before
+    leave: str = ""  # another node of this attempt has ended: why this one has to, at once
+    preempt_deadline: float = 0.0  # unix time by which its capacity is taken back, by us; 0: it is not
+    preempt_why: str = ""
+
+
+class Fault(StrEnum):
+    """What can be rehearsed on one attempt."""
+
+    PROGRAM = "program"  # it dies
+    HOST = "host"  # it is lost, with program and runner
+    LINK = "link"  # the server is out of reach
+    STORAGE = "storage"  # it is slow
+    SAVE = "save"  # it fails
+
+
+class Rehearse(msgspec.Struct, tag="rehearse", frozen=True):
+    """Do this to yourself, now and once. No order: it does not stand, and one that gets lost is not sent again."""
+
+    fault: str  # Fault
+    seconds: float = 0.0
+
+
+class Gang(msgspec.Struct, tag="gang", frozen=True):
+    """All nodes of the attempt have come: their programs may start."""
+
+    nodes: list[Peer]
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True):
@@ -90,7 +129,7 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
 
 
 Up = Hello | Data | Progress
-Down = Welcome | Ack | Order | Bye
+Down = Welcome | Ack | Order | Rehearse | Gang | Bye
 
 
 class LogLine(msgspec.Struct, array_like=True, frozen=True):
@@ -112,6 +151,7 @@ class RunnerEvent(msgspec.Struct, array_like=True, frozen=True):
 # kind -> what data holds. `ended` is the last one of every attempt, and the only proof of its end.
 RUNNER_KINDS = {
     "preparing": "",
+    "node_ready": "of several nodes: this one waits for the others",
     "program_started": "pid, restored_step (null: from the start), restored_from",
     "attached": "the SDK is in",
     "training": "the loop has been reached",
@@ -127,9 +167,14 @@ RUNNER_KINDS = {
     "storage_ready": "milliseconds, conditional: where the checkpoints go can be written and read",
     "dropped": "lines or bytes that the log limit cut",
     "leftovers": "count: processes that outlived the program and were ended",
-    "notice": "anything a person should see",
+    "notice": "anything a person should see; of a capacity that goes or may go: source, deadline (unix time), "
+    "kind (final, advisory), final: the program has to leave",
+    "notice_source": "source, answers: a source of notices can't be asked, or can again",
+    "notice_too_short": "notice, needed: seconds, steps: a save would not be safe within a notice of this pool",
+    "notice_fits": "notice, needed: it would be again",
+    "rehearsal": "fault, seconds: a loss on purpose begins",
     "ended": "reason (EndReason), exit_code, signal, last_step, total, epoch, evidence, stop_reasons, "
-    "loop, gone_at, saved_step",
+    "loop, gone_at, saved_step, notice: the source of the one that was there before the end, or null",
 }
 
 _encoder = msgspec.msgpack.Encoder()
@@ -151,6 +196,16 @@ def decode_up(data: bytes) -> Up:
 def decode_down(data: bytes) -> Down:
     frame: Down = _down.decode(data)
     return frame
+
+
+def on_node(stream: str, node: int) -> str:
+    """The name of a runner's own stream on this node."""
+    return f"{stream}@{node}" if node else stream
+
+
+def split_node(stream: str) -> tuple[str, int]:
+    name, _, node = stream.partition("@")
+    return name, int(node) if node.isdecimal() else 0
 
 
 def pack_record(record: LogLine | RunnerEvent) -> bytes:

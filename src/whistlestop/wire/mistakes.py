@@ -33,7 +33,7 @@ class Mistakes:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def check(self) -> None:
+    def check(self, what: str = "The spec") -> None:
         """Raise SpecInvalid if there was any mistake."""
         if not self.problems:
             return
@@ -41,7 +41,7 @@ class Mistakes:
         count = len(self.problems) + self.left_out
         first = self.problems[0]
         where = f"{first.path}: " if first.path else ""
-        text = f"The spec has a mistake: {where}{first.text}." if count == 1 else f"The spec has {count} mistakes."
+        text = f"{what} has a mistake: {where}{first.text}." if count == 1 else f"{what} has {count} mistakes."
         raise SpecInvalid(text, problems=self.problems)
 
 

@@ -40,6 +40,18 @@ class CheckpointSpec:
 
 
 @dataclass(frozen=True)
+class CapacitySpec:
+    """What a phase may run on. Empty: on whatever there is."""
+
+    pools: tuple[str, ...] = ()  # by name, in the order in which they are tried
+    kind: str = ""  # the class of machine; `class` in the file
+    region: str = ""
+    market: str = "any"  # or spot, or on_demand
+    changeover: timedelta | None = None  # from a loss until it works again, until that was measured
+    preemptible: bool = True  # may give way to a run of higher priority
+
+
+@dataclass(frozen=True)
 class PhaseSpec:
     name: str
     command: tuple[str, ...]  # a string in the file becomes ("/bin/bash", "-c", text)
@@ -47,12 +59,20 @@ class PhaseSpec:
     needs: tuple[str, ...] = ()  # phases that must have completed; default in the file: the one above
     workdir: str = "."  # inside the bundle
     env: Mapping[str, str | Secret] = field(default_factory=dict)
-    slots: int = 1
+    slots: int = 1  # on each node
+    nodes: int = 1  # a gang: all of them or none
+    ranks: int = 0  # processes that are started on each node, each told which it is; 0: the command, once
     time_limit: timedelta | None = None
     retries: int = 0  # on error; lost capacity costs nothing
     checkpoint: CheckpointSpec = CheckpointSpec()
     stop_when: tuple[Mapping[str, Any], ...] = ()  # read by the SDK
     grace: Ladder = DEFAULT_LADDER
+    capacity: CapacitySpec = CapacitySpec()
+    work: timedelta | None = None  # how long it computes, by the user's own estimate
+
+    @property
+    def all_slots(self) -> int:
+        return self.nodes * self.slots
 
 
 @dataclass(frozen=True)

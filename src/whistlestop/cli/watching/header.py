@@ -34,7 +34,8 @@ def title(known: Known, palette: Palette, width: int) -> Text:
     style = palette.of(colour)
     text = Text.assemble((f"{symbol} ", style), (f"#{run.number} ", palette.faint), name, "  ")
     text.append(status, style=f"bold {style}")
-    why = run.reason or (f"waits for {run.queue.waits_for}" if run.queue and run.status == "queued" else "")
+    waits = words.with_times(run.queue.waits_for) if run.queue and run.status == "queued" else ""
+    why = run.reason or (f"waits for {waits}" if waits else "")
     if why:
         text.append(f"  {one_line(why)}", style=palette.faint)
     return text

@@ -191,7 +191,7 @@ def event_row(event: EventView) -> Row:
     return (
         (f"{words.local_time(event.at, date=False)} ", "faint"),
         (one_line(where) + " " if where else "", "faint"),
-        (one_line(event.text)[:LONGEST], "bold" if ours else ""),
+        (one_line(words.with_times(event.text))[:LONGEST], "bold" if ours else ""),
         (f"  by {one_line(who)}" if who else "", "accent"),
     )
 

@@ -135,7 +135,7 @@ class PhasePane(Pane):
             parts.append(f"attempt {phase.attempts[-1].number}")
         if any(attempt.status == "started" and not attempt.reachable for attempt in phase.attempts):
             parts.append("not heard of for a while")
-        parts += [reason.text for reason in sorted(phase.stop_reasons, key=lambda reason: not reason.decisive)]
+        parts += words.stopped(phase.stop_reasons)
         if phase.status in ("failed", "killed", "skipped") and phase.reason:
             parts.append(phase.reason)
         return one_line("; ".join(parts))

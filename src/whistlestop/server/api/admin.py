@@ -1,4 +1,4 @@
-"""Workflows, pools, tokens, secrets: what is set up once and used often."""
+"""Workflows, tokens, secrets: what is set up once and used often."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from whistlestop import __version__
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import Forbidden, NotFound
 from whistlestop.server.api.access import Admin, Ctx, Entered, Member, Viewer
-from whistlestop.server.services import accounts, sessions, views
+from whistlestop.server.services import accounts, sessions
 from whistlestop.server.store import admin as store
 from whistlestop.server.store.runs import Row
 from whistlestop.wire import api
@@ -57,26 +57,6 @@ def workflow_versions(name: Name, context: Ctx, _actor: Viewer) -> list[api.Work
     if not rows:
         raise NotFound(f"there is no workflow {name}", hint="whistle workflow ls")
     return [_workflow(row) for row in rows]
-
-
-@router.get("/pools")
-def list_pools(context: Ctx, _actor: Viewer) -> list[api.PoolView]:
-    with context.database.read() as connection:
-        return views.pool_views(connection)
-
-
-@router.patch("/pools/{name}")
-def change_pool(name: Name, body: api.PoolBody, context: Ctx, _actor: Admin) -> api.PoolView:
-    """The price holds for attempts that start from now on; a smaller pool lets what runs run on."""
-    with context.database.write() as connection:
-        if not any(row.name == name for row in store.all_pools(connection)):
-            raise NotFound(f"there is no pool {name}", hint="whistle pools shows them")
-        values = body.model_dump(exclude_none=True)
-        if values:
-            store.put_pool(connection, name, **values)
-        view = next(view for view in views.pool_views(connection) if view.name == name)
-    context.hub.capacity_changed()
-    return view
 
 
 @router.get("/tokens")

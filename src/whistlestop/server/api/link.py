@@ -16,9 +16,9 @@ from whistlestop.channel.records import JournalDamaged
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.server.services import accounts, ingest
 from whistlestop.server.services.context import Context
-from whistlestop.server.services.hub import Waiter
+from whistlestop.server.services.hub import Waiter, node_topic
 from whistlestop.server.services.sessions import bearer
-from whistlestop.server.store import phases
+from whistlestop.server.store import nodes, phases
 from whistlestop.wire import frames
 
 log = logging.getLogger(__name__)
@@ -63,17 +63,22 @@ async def _serve(context: Context, socket: WebSocket, attempt: sa.Row[Any]) -> N
     hello = frames.decode_up(await socket.receive_bytes())
     if not isinstance(hello, frames.Hello) or hello.attempt_id != attempt.id or hello.protocol != frames.PROTOCOL:
         raise BadRequest("a runner starts with its hello, for its own attempt, in this protocol")
-    with context.hub.listen(attempt.id) as waiter:
+    node = hello.node
+    if not 0 <= node < attempt.nodes:
+        raise BadRequest(f"attempt {attempt.id} has {attempt.nodes} nodes, and this is none of them: {node}")
+    with context.hub.listen(attempt.id, node_topic(attempt.id, node)) as waiter:
         with contextlib.suppress(DiskFull):
             await run_in_threadpool(_greet, context, attempt, hello)
         standing = await run_in_threadpool(ingest.order, context, attempt.id)
         offsets = await run_in_threadpool(ingest.offsets, context, attempt.id)
         await socket.send_bytes(frames.encode(frames.Welcome(offsets, standing)))
+        if hello.here is not None and attempt.nodes > 1:
+            context.hub.come(attempt.id, node, hello.here, nodes=attempt.nodes)
         inbox = Inbox()
         tasks = [
-            asyncio.create_task(_receive(context, socket, attempt, inbox)),
+            asyncio.create_task(_receive(context, socket, attempt, node, inbox)),
             asyncio.create_task(_store(context, socket, attempt, inbox)),
-            asyncio.create_task(_send_orders(context, socket, attempt.id, waiter, standing)),
+            asyncio.create_task(_send_orders(context, socket, attempt, hello, waiter, standing)),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -111,10 +116,12 @@ class Inbox:
         return taken
 
 
-async def _receive(context: Context, socket: WebSocket, attempt: sa.Row[Any], inbox: Inbox) -> None:
-    keeper = ingest.ProgressKeeper(context, attempt)
+async def _receive(context: Context, socket: WebSocket, attempt: sa.Row[Any], node: int, inbox: Inbox) -> None:
+    keeper = ingest.ProgressKeeper(context, attempt, node)
     while True:
-        match frames.decode_up(await socket.receive_bytes()):
+        frame = frames.decode_up(await socket.receive_bytes())
+        context.hub.heard(attempt.id, node, context.clock())
+        match frame:
             case frames.Data() as data:
                 await inbox.put(data)
             case frames.Progress() as progress:
@@ -141,13 +148,24 @@ async def _store(context: Context, socket: WebSocket, attempt: sa.Row[Any], inbo
 
 
 async def _send_orders(
-    context: Context, socket: WebSocket, attempt_id: str, waiter: Waiter, sent: frames.Order
+    context: Context,
+    socket: WebSocket,
+    attempt: sa.Row[Any],
+    hello: frames.Hello,
+    waiter: Waiter,
+    sent: frames.Order,
 ) -> None:
+    attempt_id, waits = attempt.id, hello.here is not None
     while True:
+        if waits and (gang := context.hub.gang(attempt_id, attempt.nodes)) is not None:
+            await socket.send_bytes(frames.encode(gang))
+            waits = False
         await waiter.wait()
         if context.hub.closed:
             await socket.close(1012, "the server restarts; the run goes on")
             return
+        for asked in context.hub.rehearsals(attempt_id) if hello.node == 0 else ():
+            await socket.send_bytes(frames.encode(asked))
         order = context.hub.order(attempt_id)
         if order is not None and order != sent:
             await socket.send_bytes(frames.encode(order))
@@ -169,8 +187,13 @@ def _deleted(context: Context, token: str | None) -> bool:
 
 
 def _greet(context: Context, attempt: sa.Row[Any], hello: frames.Hello) -> None:
+    host, now = hello.host[:200], context.clock()
     with context.database.write() as connection:
-        phases.update_attempt(connection, attempt.id, host=hello.host[:200], seen_at=context.clock())
+        if attempt.nodes > 1:
+            nodes.seen(connection, attempt.id, hello.node, host=host, at=now)
+        if hello.node == 0:
+            begins = {"started_at": now} if attempt.pending and attempt.seen_at is None else {}  # queue time is free
+            phases.update_attempt(connection, attempt.id, host=attempt.host or host, seen_at=now, **begins)
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:

@@ -72,7 +72,8 @@ def list_runs(
 @router.get("/runs/{run}")
 def show_run(run: Run, context: Ctx, _actor: Viewer) -> api.RunView:
     with context.database.read() as connection:
-        return views.run_view(context, connection, runs.resolve(connection, run))
+        view = views.run_view(context, connection, runs.resolve(connection, run))
+        return views.with_kinds(context, connection, view)
 
 
 @router.post("/runs/{run}/stop")

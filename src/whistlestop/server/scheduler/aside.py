@@ -4,6 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from whistlestop.domain.errors import EngineUnreachable
+
 log = logging.getLogger(__name__)
 
 
@@ -23,6 +25,8 @@ class Aside:
     def _do(self, kind: str, work: Callable[[], None]) -> None:
         try:
             work()
+        except EngineUnreachable as error:  # a cluster's trouble, not ours
+            log.warning("%s: %s It is tried again.", kind, error.text)
         except Exception:
             log.exception("%s failed; it is tried again", kind)
         finally:

@@ -38,6 +38,9 @@ class Scheduler:
             self._look = True
             self._wake.notify()
 
+    def could_not_start(self, attempt_id: str, node: int, text: str, unfit: bool) -> None:
+        self._passes.jobs.could_not_start(attempt_id, node, text, unfit=unfit)
+
     def hung_up(self, attempt_id: str) -> None:
         """A runner's connection ended: ask the engine at once whether the runner did."""
         with self._wake:
@@ -53,6 +56,8 @@ class Scheduler:
                     left = next_tick - time.monotonic()
                     if retry_at is not None:
                         left = min(left, retry_at - time.time())
+                    if (look_at := self._passes.jobs.next_look()) is not None:
+                        left = min(left, look_at - time.monotonic())
                     if left <= 0 or not self._wake.wait(left):
                         break
                 if self._stopping:
@@ -60,15 +65,18 @@ class Scheduler:
                 dirty, self._dirty = self._dirty, set()
                 links, self._links = self._links, set()
                 self._look = False
+            self._passes.jobs.hung_up(links)
+            links |= self._passes.jobs.suspects()
             try:
                 if time.monotonic() >= next_tick:
                     dirty |= self._passes.check_everything()
                     next_tick = time.monotonic() + self._tick
                 elif links:
-                    dirty |= self._passes.check_jobs(links)
+                    dirty |= self._passes.jobs.check(links)
                 waiting = sorted(dirty)
                 for start in range(0, len(waiting), MOST_AT_ONCE):
                     self._passes.settle(waiting[start : start + MOST_AT_ONCE])
+                    self._passes.jobs.withdraw(waiting[start : start + MOST_AT_ONCE])
                 retry_at = self._passes.place()
             except Exception:
                 # The loop is the heart of the server: it must beat on. What failed is tried again on the next tick.

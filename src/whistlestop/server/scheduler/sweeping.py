@@ -18,7 +18,7 @@ from whistlestop.blobs.open import is_remote, open_storage
 from whistlestop.blobs.storage import DAY
 from whistlestop.domain.errors import NoCheckpoint, NotFound
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED
-from whistlestop.server.services import keeping, storages
+from whistlestop.server.services import accounting, keeping, storages
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
 
@@ -31,8 +31,11 @@ class Sweeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._later: dict[str, float] = {}  # what failed -> when it is tried again
+        self._ledger_whole = False
 
     def sweep(self) -> None:
+        if not self._ledger_whole:  # here, since a long history takes its time
+            self._guarded("writing down what old attempts cost", self._catch_up)
         with self._context.database.read() as connection:
             found = admin.discarded(connection)
             pinned = checkpoints.pinned_in_trash(connection)
@@ -49,6 +52,10 @@ class Sweeper:
             by_phase[row.run_id, row.phase].append(row)
         for (run_id, phase), rows in by_phase.items():
             self._guarded(f"removing checkpoints of {run_id}/{phase}", partial(self._purge, run_id, phase, rows))
+
+    def _catch_up(self) -> None:
+        accounting.catch_up(self._context)
+        self._ledger_whole = True
 
     def _directory(self, target: Path) -> None:
         if target.is_dir():

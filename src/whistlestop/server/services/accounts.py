@@ -74,9 +74,13 @@ class Doorkeeper:
 def require(actor: Actor, role: Role) -> None:
     if ROLES.index(actor.role) < ROLES.index(role):
         raise Forbidden(
-            f"{actor.name} is a {actor.role}; this takes a {role}",
+            f"{actor.name} is {_one(actor.role)}; this takes {_one(role)}",
             hint="ask an admin for a token: whistle token create",
         )
+
+
+def _one(role: str) -> str:
+    return f"an {role}" if role == "admin" else f"a {role}"
 
 
 def create_token(context: Context, name: str, role: Role) -> TokenView:

@@ -41,7 +41,7 @@ def check_active(run: Row, verb: str) -> None:
         what = "was killed" if run.state == RunState.KILLED else f"has {run.state}"
         raise RunEnded(
             f"{named(run)} {what}{when}: it can't be {verb} any more",
-            hint=f"a new run can go on from its checkpoint (whistle continue {run.number}) "
+            hint=f"a new run can go on from its checkpoint, if it has one (whistle continue {run.number}), "
             f"or from the start (whistle rerun {run.number})",
         )
     if run.request == Stop.KILL and verb != "killed":
@@ -74,6 +74,10 @@ def record(
     events.add(
         connection, run.id, kind, said, at=now, actor=actor.name, phase=phase, data={**(data or {}), "note": note}
     )
+    note_run(connection, run, note)
+
+
+def note_run(connection: sa.Connection, run: Row, note: str) -> None:
     if note:
         runs.update(connection, run.id, note=f"{run.note}\n{note}" if run.note else note)
 

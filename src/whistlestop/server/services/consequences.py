@@ -3,6 +3,7 @@
 Nothing here changes anything, and nothing is promised: the verb itself judges again.
 """
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,18 +11,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.capacity.queue import Waiting, place
+from whistlestop.capacity.hosts import shut
+from whistlestop.capacity.queue import plan
 from whistlestop.domain import credits
 from whistlestop.domain.clock import iso
 from whistlestop.domain.errors import Refused
 from whistlestop.domain.lifecycle import RunFacts, ready
 from whistlestop.domain.states import PHASE_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Ladder
-from whistlestop.server.services import effects, verbs, views
+from whistlestop.server.services import effects, standing, verbs, views
 from whistlestop.server.services.asking import check_active
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import checkpoints, durations, phases, runs
+from whistlestop.server.services.waiting import Queue, Queued
+from whistlestop.server.store import checkpoints, durations, phases, placing, runs
 from whistlestop.wire.api import CreditsView
 from whistlestop.wire.pages import Consequences, FreesView, NewestView, NextView, TakesView, Verb
 
@@ -102,37 +105,55 @@ def _subject(context: Context, connection: sa.Connection, run: Row, verb: Verb, 
 
 
 def _frees(context: Context, connection: sa.Connection, subject: Subject, verb: Verb, now: float) -> FreesView:
-    """Its slots, and who would get them: placed as the scheduler would, on the pool without these attempts."""
-    pools = views.pool_facts(connection)
-    mine = {slot for row in subject.live for slot in row.slots}
-    if not pools or not mine:
-        return FreesView(slots=0, pool=pools[0].name if pools else None)
-    pool = replace(pools[0], taken=pools[0].taken - mine)
-    queue = runs.queue(connection, now=now, limit=QUEUED)
-    facts = phases.facts(connection, {row.run_id for row in queue} | {subject.run.id})
+    """Its slots, and who would get them: planned as the scheduler does, on the pools without these attempts."""
+    mine = {(row.pool, slot) for row in subject.live for slot in row.slots}
+    held = sorted({row.pool for row in subject.live})
+    if not mine:
+        return FreesView(slots=0, pool=None)
+    there = [
+        replace(pool, taken=frozenset(slot for slot in pool.taken if (pool.name, slot) not in mine))
+        for pool in views.pool_facts(connection)
+    ]
+    first: list[Row] = [*itertools.islice(itertools.chain.from_iterable(placing.queue(connection, now)), QUEUED)]
+    rows = [row for row in first if row.run_id != subject.run.id]
     if verb == "stop" and subject.phase is not None:
-        facts = [_as_if_done(each, subject.phase.id) for each in facts]
-    else:
-        facts = [each for each in facts if each.id != subject.run.id]
-    can = {phase.id for each in facts for phase in ready(each)}
-    waiting = [Waiting(row.run_id, row.phase_id, row.slots) for row in queue if row.phase_id in can]
-    placed = [placement.waiting for placement in place(waiting, pool)][:NAMED]
-    names = {row.phase_id: row.name for row in queue}
-    known = {each.run_id: runs.get(connection, each.run_id) for each in placed}
+        rows = _with_what_follows(connection, subject, first)
+    waiting = Queue().waiting(connection, rows, now, {})
+    out = shut(standing.of_hosts(connection, there, now))
+    made = plan(waiting, there, now=now, records=context.hub.records, shut=out)
+    placed = [each for each in made.placements if each.pool in held][:NAMED]
+    names = {row.phase_id: row.name for row in rows}
+    known = runs.by_id(connection, {each.waiting.run_id for each in placed})
     return FreesView(
         slots=len(mine),
-        pool=pool.name,
+        pool=" and ".join(held),
         next=[
             NextView(
-                run=each.run_id,
-                number=known[each.run_id].number,
-                name=known[each.run_id].name,
-                phase=names[each.phase_id],
-                slots=each.slots,
+                run=each.waiting.run_id,
+                number=known[each.waiting.run_id].number,
+                name=known[each.waiting.run_id].name,
+                phase=names[each.waiting.phase_id],
+                slots=each.waiting.slots,
             )
             for each in placed
         ],
     )
+
+
+def _with_what_follows(connection: sa.Connection, subject: Subject, queue: Sequence[Any]) -> list[Any]:
+    """The queue with the phases that can start when the stopped one is done."""
+    assert subject.phase is not None
+    [facts] = phases.facts(connection, [subject.run.id])
+    can = {phase.id for phase in ready(_as_if_done(facts, subject.phase.id))}
+    waits = {row.phase_id for row in queue}
+    own = [
+        Queued(subject.run.id, row.id, row.name, row.slots, subject.run.priority, subject.run.attempts)
+        for row in subject.rows
+        if row.id in can and row.id not in waits
+    ]
+    numbers = runs.numbers(connection, {row.run_id for row in queue})
+    numbers[subject.run.id] = subject.run.number
+    return sorted([*queue, *own], key=lambda row: (-row.priority, numbers[row.run_id]))
 
 
 def _as_if_done(facts: RunFacts, phase_id: str) -> RunFacts:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from whistlestop.domain.checkpoints import latest
 from whistlestop.domain.states import PHASE_ENDED, PhaseState
 
 TRAIN = "train"
@@ -38,7 +39,7 @@ def newest(phase: Any | None, saved: Sequence[Any]) -> Any | None:
     """Of this phase; else of any. Only one that a run may resume from."""
     good = [row for row in saved if row.healthy and row.verified]
     own = [row for row in good if phase is not None and row.phase == phase.name]
-    return own[0] if own else max(good, key=lambda row: row.committed_at, default=None)
+    return own[0] if own else latest(good)
 
 
 def _stop(

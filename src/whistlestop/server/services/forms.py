@@ -13,6 +13,7 @@ from whistlestop.wire.yaml_text import Node, flow
 
 MOST_FIELDS = 500
 KINDS = ["train", "task"]
+MARKETS = ["any", "spot", "on_demand"]
 GRACE = f"{Ladder.flag.total_seconds() / 60:g}m"
 
 
@@ -67,19 +68,28 @@ def _of_run(top: dict[str, Node]) -> Iterator[FieldView]:
     if phases is None:
         yield from _of_phase(top, "", "main")
         return
+    market = "any"
+    if "capacity" in top:  # the default of its phases
+        yield _field(top, "", "capacity", "Capacity", kind="list", fixed=True)
+        own = _inside(top, "capacity").get("market")
+        market = own.raw if own is not None and own.raw in MARKETS else market
     for index, node in enumerate(phases.value if isinstance(phases.value, list) else ()):
         if isinstance(node.value, dict):
             name = node.value.get("name")
-            yield from _of_phase(node.value, f"phases.{index}", name.raw if name and name.raw else f"phase {index}")
+            group = name.raw if name and name.raw else f"phase {index}"
+            yield from _of_phase(node.value, f"phases.{index}", group, market)
 
 
-def _of_phase(items: dict[str, Node], at: str, group: str) -> Iterator[FieldView]:
+def _of_phase(items: dict[str, Node], at: str, group: str, market: str = "any") -> Iterator[FieldView]:
     yield _field(items, at, "command", "Command", group=group)
     yield _field(items, at, "kind", "Kind", group=group, kind="choice", default="train", choices=KINDS)
     if at:
         above = "none" if at == "phases.0" else "the phase above"
         yield _field(items, at, "needs", "Needs", group=group, kind="list", default=above, fixed=True)
     yield _field(items, at, "slots", "Slots", group=group, kind="number", default="1")
+    for key, label, default in (("nodes", "Nodes", "1"), ("ranks", "Ranks on each node", "none")):
+        if key in items:
+            yield _field(items, at, key, label, group=group, kind="number", default=default)
     yield _field(items, at, "retries", "Retries", group=group, kind="number", default="0")
     yield _field(items, at, "time_limit", "Time limit", group=group, default="none")
     yield _field(items, at, "workdir", "Working directory", group=group, default=".")
@@ -94,6 +104,10 @@ def _of_phase(items: dict[str, Node], at: str, group: str) -> Iterator[FieldView
     if not task or "stop_when" in items:
         yield _field(items, at, "stop_when", "Stop rules", group=group, kind="list", default="none", fixed=True)
     yield _field(items, at, "grace", "Grace for a stop", group=group, default=GRACE)
+    inside, below = _inside(items, "capacity"), f"{at}.capacity" if at else "capacity"
+    yield _field(inside, below, "pools", "Pools", group=group, kind="list", default="any")
+    yield _field(inside, below, "market", "Market", group=group, kind="choice", default=market, choices=MARKETS)
+    yield _field(items, at, "work", "Estimated work", group=group, default="none")
 
 
 def _inside(items: dict[str, Node], key: str) -> dict[str, Node]:

@@ -8,9 +8,13 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from whistlestop.wire.frames import Order, Progress
+from whistlestop.capacity.records import Record
+from whistlestop.capacity.room import Place
+from whistlestop.domain.estimates import Pace
+from whistlestop.server.store.ledger import Spendings
+from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse
 
 ALL = "*"
 
@@ -21,7 +25,18 @@ class Hub:
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
+        self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
+        self.spendings = Spendings()
+        self._heard: dict[str, float] = {}  # attempt and node -> when its runner last said something
         self._orders: dict[str, Order] = {}  # attempt id -> newest, for a link that is up
+        self.ends = 0  # attempts that have ended: what was read of them is old when it has changed
+        self._come: dict[str, dict[int, Peer]] = {}  # attempt id -> its nodes that have come and wait for the others
+        self._rehearsals: dict[str, list[Rehearse]] = {}  # attempt id -> what its link has not sent yet
+        # As the last plan took them, for whoever explains what a run waits for.
+        self.records: Mapping[str, Record] = {}
+        self.shut: Mapping[Place, str] = {}
+        self._going: dict[Place, float] = {}  # pool and host -> until when it goes, by a notice
+        self.held: dict[str, str] = {}  # phase id -> why its deadline lets it wait, though there is capacity
         self.closed = False
 
     def connect_scheduler(self, wake: Callable[[str | None], None]) -> None:
@@ -31,6 +46,17 @@ class Hub:
         """The run's state or its requests changed: decide again, and show it."""
         self._scheduler(run_id)
         self.shown(run_id)
+
+    def goes(self, place: Place, until: float) -> None:
+        """Nothing is started there before that time."""
+        with self._lock:
+            self._going[place] = max(until, self._going.get(place, 0.0))
+
+    def going(self, now: float) -> dict[Place, float]:
+        """What goes, and until when."""
+        with self._lock:
+            self._going = {place: until for place, until in self._going.items() if until > now}
+            return dict(self._going)
 
     def capacity_changed(self) -> None:
         self._scheduler(None)
@@ -42,10 +68,11 @@ class Hub:
 
     def ordered(self, attempt_id: str, order: Order) -> None:
         """A new order for this attempt's runner, durable by now. Handed over as it is: looking it up again would be
-        the longest part of a stop's way. Orders are whole, so of two the one with the higher number counts."""
+        the longest part of a stop's way. Orders are whole, so of two the one with the higher number counts; a sooner
+        end of the capacity has no number of its own."""
         with self._lock:
             known = self._orders.get(attempt_id)
-            if known is None or order.seq >= known.seq:
+            if known is None or (order.seq, -order.preempt_deadline) >= (known.seq, -known.preempt_deadline):
                 self._orders[attempt_id] = order
         self._wake(attempt_id)
 
@@ -54,11 +81,52 @@ class Hub:
         with self._lock:
             return self._orders.get(attempt_id)
 
+    def hears(self, attempt_id: str, node: int | None = None) -> bool:
+        """Its runner is connected; of several, that of this node, or all that were."""
+        topic = attempt_id if node is None else node_topic(attempt_id, node)
+        with self._lock:
+            return topic in self._waiters
+
+    def heard(self, attempt_id: str, node: int, at: float) -> None:
+        self._heard[node_topic(attempt_id, node)] = at
+
+    def heard_at(self, attempt_id: str, node: int = 0) -> float | None:
+        """When its runner last said something, as far as this server knows."""
+        return self._heard.get(node_topic(attempt_id, node))
+
+    def come(self, attempt_id: str, node: int, peer: Peer, *, nodes: int) -> None:
+        """One of so many nodes of an attempt is ready. Not stored: whoever waits says so again when it reconnects."""
+        with self._lock:
+            come = self._come.setdefault(attempt_id, {})
+            come[node] = peer
+        if len(come) == nodes:  # the others sleep until then: they need not look at each that comes
+            self._wake(attempt_id)
+
+    def gang(self, attempt_id: str, nodes: int) -> Gang | None:
+        """All nodes, once they have come."""
+        with self._lock:
+            come = self._come.get(attempt_id, {})
+            return Gang([come[node] for node in range(nodes)]) if len(come) == nodes else None
+
+    def rehearse(self, attempt_id: str, asked: Rehearse) -> None:
+        with self._lock:
+            self._rehearsals.setdefault(attempt_id, []).append(asked)
+        self._wake(attempt_id)
+
+    def rehearsals(self, attempt_id: str) -> list[Rehearse]:
+        """Those that were not taken yet."""
+        with self._lock:
+            return self._rehearsals.pop(attempt_id, [])
+
     def over(self, attempt_id: str) -> None:
         """The attempt has ended: there is nothing more to show or to order."""
         with self._lock:
             self._orders.pop(attempt_id, None)
+            self._rehearsals.pop(attempt_id, None)
+            self._come.pop(attempt_id, None)
+            self.ends += 1
         self.progress.pop(attempt_id, None)
+        self.paces.pop(attempt_id, None)
 
     @contextlib.contextmanager
     def listen(self, *topics: str) -> Iterator["Waiter"]:
@@ -89,6 +157,10 @@ class Hub:
             waiters = list(self._waiters.get(topic, ()))
         for waiter in waiters:
             waiter.wake()
+
+
+def node_topic(attempt_id: str, node: int) -> str:
+    return f"{attempt_id}/{node}"
 
 
 class Waiter:

@@ -9,15 +9,27 @@ import sqlalchemy as sa
 
 from whistlestop.channel.layout import Kind
 from whistlestop.channel.records import parse
+from whistlestop.domain.credits import BUDGET_OF
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
+from whistlestop.domain.estimates import Pace
+from whistlestop.domain.reasons import StopReason
 from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import changes, cleaning, points, runner_events
+from whistlestop.server.services import changes, cleaning, gangs, points, runner_events
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.runner_events import Decides
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import admin, checkpoints, events, logs, phases, runs, streams
-from whistlestop.wire.frames import Data, LogLine, Order, Progress, decode_line, pack_record, split_records
+from whistlestop.server.store import admin, checkpoints, events, logs, nodes, phases, runs, streams
+from whistlestop.wire.frames import (
+    Data,
+    LogLine,
+    Order,
+    Progress,
+    decode_line,
+    pack_record,
+    split_node,
+    split_records,
+)
 from whistlestop.wire.spec import Secret
 
 log = logging.getLogger(__name__)
@@ -45,29 +57,42 @@ def order(context: Context, attempt_id: str) -> Order:
         attempt = phases.attempt(connection, attempt_id)
         if attempt is None:
             raise StaleAttempt(f"attempt {attempt_id} is not known here any more")
-        orders = dict(standing_orders(connection, attempt.run_id, with_protected=True))
+        orders = dict(standing_orders(connection, attempt.run_id, with_protected=True, now=context.clock()))
         return orders.get(attempt_id, Order())  # an ended one has nothing more to do
 
 
-def standing_orders(connection: sa.Connection, run_id: str, *, with_protected: bool = False) -> list[tuple[str, Order]]:
+def standing_orders(
+    connection: sa.Connection, run_id: str, *, with_protected: bool = False, now: float = 0.0
+) -> list[tuple[str, Order]]:
     """For every live attempt of a run, from the requests beside run and phase; one query on a stop's way."""
     protected = checkpoints.protected(connection, run_id) if with_protected else None
-    return [(row.id, _order(row, protected)) for row in phases.live_with_requests(connection, run_id)]
+    found = phases.live_with_requests(connection, run_id)
+    leaves = {row.id: gangs.why_leave(connection, row, now) for row in found if row.nodes > 1}
+    return [(row.id, _order(row, protected, leaves.get(row.id, ""))) for row in found]
 
 
-def _order(row: sa.Row[*tuple[Any, ...]], protected: list[str] | None) -> Order:
+def _order(row: sa.Row[*tuple[Any, ...]], protected: list[str] | None, leave: str) -> Order:
     level = max(Stop(row.request), Stop.FINISH_PHASE if row.stop_seq else Stop.NONE)
     return Order(
         # Raised by whatever is asked for, so that of two orders the newer one is known.
-        seq=row.request_seq + row.stop_seq + row.save_seq + changes.last_seq(row.steering),
+        seq=row.request_seq
+        + row.stop_seq
+        + row.save_seq
+        + changes.last_seq(row.steering)
+        + (row.preempt_at is not None)
+        + bool(leave),
         stop=int(level),
         latest=row.request_latest,
         actor=row.request_by if row.request else row.stop_by,
+        reason=StopReason.BUDGET if row.stop_by.startswith(BUDGET_OF) else StopReason.MANUAL,
         # A new attempt starts counting at 0: what an earlier one has saved is not asked for again.
         checkpoint_now=row.save_seq if row.saves_done < row.save_seq else 0,
         kill_save=row.kill_grace,
         protected=protected,
         steering=changes.standing(row.steering) or None,
+        preempt_deadline=row.preempt_at or 0.0,
+        preempt_why=row.preempt_why,
+        leave=leave,
     )
 
 
@@ -77,7 +102,7 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     Bytes and offset go together: after a power cut the runner is asked for both again, so no disk is waited for. What
     the runner itself says (checkpoints, the end) is acted upon, and has to be on the disk first.
     """
-    ordered = sorted(batch, key=lambda frame: frame.stream == RUNNER)  # `ended` finds everything else stored
+    ordered = sorted(batch, key=lambda frame: _is_runners(frame))  # `ended` finds everything else stored
     try:
         safe, decides = _store_all(context, attempt, _joined(ordered))
     except Exception as error:
@@ -101,6 +126,10 @@ def passes(error: Exception) -> bool:
     return not beyond and not any(words in str(error.orig) for words in TOO_LARGE)
 
 
+def _is_runners(frame: Data) -> bool:
+    return split_node(frame.stream)[0] == RUNNER
+
+
 def _joined(batch: Sequence[Data]) -> list[Data]:
     """Metrics that follow each other as one piece: each piece costs the same few queries."""
     parts: list[list[Data]] = []
@@ -121,12 +150,14 @@ def _joined(batch: Sequence[Data]) -> list[Data]:
 def _store_all(context: Context, attempt: Row, batch: Sequence[Data]) -> tuple[dict[str, int], Decides]:
     safe: dict[str, int] = {}
     decides = Decides.NOTHING
-    with context.database.write(durable=any(frame.stream == RUNNER for frame in batch)) as connection:
+    with context.database.write(durable=any(map(_is_runners, batch))) as connection:
         for frame in batch:
             safe[frame.stream], decided = _store_one(context, connection, attempt, frame)
             decides = max(decides, decided)
     if decides is Decides.OVER:
         context.hub.over(attempt.id)
+    elif decides is Decides.ORDERS:
+        context.hub.ordered(attempt.id, order(context, attempt.id))
     return safe, decides
 
 
@@ -170,16 +201,17 @@ def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame:
     fresh = frame.data[max(0, here - frame.offset) :] if frame.offset <= here else b""
     if not fresh:
         return here, Decides.NOTHING  # a gap, or nothing new
-    if frame.stream == "logs":
-        taken, count = _logs(connection, attempt.id, records, fresh)
-    elif frame.stream.startswith("metrics-"):
+    name, node = split_node(frame.stream)
+    if name == "logs":
+        taken, count = _logs(connection, attempt, fresh)
+    elif name.startswith("metrics-"):
         taken, count = _metrics(context, connection, attempt, frame.stream, fresh)
-    elif frame.stream.startswith("events-"):
+    elif name.startswith("events-"):
         taken, count = _sdk_events(context, connection, attempt, fresh)
-    elif frame.stream == RUNNER:
+    elif name == RUNNER and node < attempt.nodes:
         bodies, taken = split_records(fresh)
         count = len(bodies)
-        decides = runner_events.apply(context, connection, attempt, bodies)
+        decides = runner_events.apply(context, connection, attempt, bodies, node=node)
     else:
         raise BadRequest(f"there is no stream {frame.stream!r}")
     streams.advance(connection, attempt.id, frame.stream, offset=here + taken, records=records + count)
@@ -189,16 +221,29 @@ def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame:
 class ProgressKeeper:
     """The newest progress of one link: shown at once, written down now and then."""
 
-    def __init__(self, context: Context, attempt: Row) -> None:
-        self._context, self._attempt, self._written = context, attempt, 0.0
+    def __init__(self, context: Context, attempt: Row, node: int = 0) -> None:
+        self._context, self._attempt, self._node, self._written = context, attempt, node, 0.0
 
     def take(self, progress: Progress) -> bool:
-        """True: it is time to call `write`."""
-        self._context.hub.progress[self._attempt.id] = progress
-        self._context.hub.shown(self._attempt.run_id)
+        """True: it is time to call `write`. Of several nodes the first tells how far all of them are."""
+        hub = self._context.hub
+        if self._node:
+            return self._context.clock() - self._written >= PERSIST_EVERY
+        hub.progress[self._attempt.id] = progress
+        if progress.loop_started_at:
+            hub.paces[self._attempt.id] = hub.paces.get(self._attempt.id, Pace()).told(
+                progress.step, progress.progress_at
+            )
+        hub.shown(self._attempt.run_id)
         return self._context.clock() - self._written >= PERSIST_EVERY
 
     def write(self) -> None:
+        if self._attempt.nodes > 1:
+            self._written = self._context.clock()
+            with self._context.database.write(durable=False) as connection:
+                nodes.heard(connection, self._attempt.id, self._node, self._written)
+            if self._node:
+                return
         newest = self._context.hub.progress.get(self._attempt.id)
         if newest is None:
             return
@@ -219,10 +264,12 @@ class ProgressKeeper:
                 )
 
 
-def _logs(connection: sa.Connection, attempt_id: str, records: int, data: bytes) -> tuple[int, int]:
+def _logs(connection: sa.Connection, attempt: Row, data: bytes) -> tuple[int, int]:
+    """Lines are numbered over all nodes."""
     bodies, taken = split_records(data)
     if bodies:
-        logs.append(connection, attempt_id, records + 1, [_readable(body) for body in bodies])
+        before = streams.lines(connection, attempt.id)
+        logs.append(connection, attempt.id, before + 1, [_readable(body) for body in bodies])
     return taken, len(bodies)
 
 

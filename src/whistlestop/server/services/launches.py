@@ -2,21 +2,23 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from whistlestop.blobs.open import is_remote
-from whistlestop.capacity.preemption import Tenure, unnoticed_rate
+from whistlestop.capacity.records import Tenure, unnoticed_rate
 from whistlestop.domain import credits
 from whistlestop.domain.errors import NotFound
-from whistlestop.domain.reasons import EndReason
+from whistlestop.domain.reasons import EndReason, StopReason
 from whistlestop.domain.states import AttemptState
-from whistlestop.server.services import bundles, changes, storages, views
+from whistlestop.domain.stops import Stop
+from whistlestop.server.services import budgets, bundles, changes, standing, storages, views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import admin, checkpoints, phases, runs
+from whistlestop.server.store import admin, checkpoints, phases, pools, runs
 from whistlestop.wire.launch import Input, Launch
 from whistlestop.wire.spec import PhaseSpec, Secret
 
@@ -42,6 +44,8 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         beside = _waits_for_its_checkpoint(connection, attempt, made)
         options = _options(context, connection, run, phase.restore_from)
         rate = preemption_rate(phases.of_pool(connection, attempt.pool), context.clock())
+        pool = pools.get(connection, attempt.pool)
+        avoid = _excluded(connection, attempt.pool, context.clock())
     where = storages.root(context.settings, run)
     remote = is_remote(where)
     settings = context.settings
@@ -70,6 +74,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         restore_options=options,
         fetch_beside=beside,
         must_restore=not attempt.fresh and (bool(made) or phase.restore_from is not None),
+        checkpoint_damaged=[row.path for row in made if not row.verified] if attempt.nodes > 1 else [],
         inputs=inputs,
         checkpoint_every=list(spec.checkpoint.every),
         checkpoint_keep=spec.checkpoint.keep,
@@ -78,7 +83,17 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         stop_when=json.dumps([dict(rule) for rule in spec.stop_when]),
         steering=changes.standing(phase.steering),
         slots=attempt.slots,
+        nodes=attempt.nodes,
+        ranks=spec.ranks,
+        host=attempt.host or "",
+        avoid=avoid,
+        devices=_devices(pool, attempt.slots),
+        notices=pool.notices if pool is not None else {},
+        stop=int(Stop.FINISH_PHASE) if phase.stop_seq else 0,
+        stop_by=phase.stop_by,
+        stop_reason=StopReason.BUDGET if phase.stop_by.startswith(credits.BUDGET_OF) else StopReason.MANUAL,
         time_limit=limit,
+        launched_at=context.clock(),
         limit_reason=why,
         ladder=_ladder(run, spec),
         server=_socket(url),
@@ -88,6 +103,20 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         sdk_path=str(settings.data / "sdk"),
     )
     return launch, secrets
+
+
+def _excluded(connection: sa.Connection, pool: str, now: float) -> list[str]:
+    """Hosts that a person has excluded: where its engine chooses one, it has to know."""
+    said = [row for row in pools.all_hosts(connection).values() if row.pool == pool and row.excluded_at is not None]
+    return sorted(row.name for row in said if row.excluded_until is None or row.excluded_until > now)
+
+
+def _devices(pool: Row | None, slots: Sequence[int]) -> list[int] | None:
+    """None: a slot's number is its device's."""
+    named = pool.devices if pool is not None else None
+    if not named or max(slots, default=0) >= len(named):
+        return None
+    return [named[slot] for slot in slots]
 
 
 def _storage_worked(connection: sa.Connection, run: Row) -> bool:
@@ -123,36 +152,47 @@ def _options(context: Context, connection: sa.Connection, run: Row, address: str
 
 def preemption_rate(rows: Iterable[Row], now: float) -> float:
     """By the pool's own record; the attempt that is to begin counts for nothing yet."""
-    return unnoticed_rate(_tenure(row, now) for row in rows)
+    return unnoticed_rate(map(_tenure, rows), now)
 
 
-def _tenure(row: Row, now: float) -> Tenure:
+def _tenure(row: Row) -> Tenure:
     saved = (row.progress or {}).get("saved_step")
     noticed = row.state == AttemptState.PREEMPTED and isinstance(saved, int) and saved >= (row.last_step or 0)
-    return Tenure(
-        seconds=(now if row.ended_at is None else row.ended_at) - row.started_at,
-        lost=row.state in (AttemptState.PREEMPTED, AttemptState.LOST),
-        saved_at_end=noticed,
-    )
+    return replace(standing.tenure(row), saved_at_end=noticed)
 
 
 def remaining(
-    context: Context, connection: sa.Connection, run: Row, phase: Row, spec: PhaseSpec, slots: int, price: float
+    context: Context,
+    connection: sa.Connection,
+    run: Row,
+    phase: Row,
+    spec: PhaseSpec,
+    slots: int,
+    price: float,
+    purse: budgets.Purse | None = None,
 ) -> tuple[float | None, str]:
-    """Seconds this attempt may take, and what says so: the time limit counts over all attempts of the phase."""
+    """Seconds this attempt may take, and what says so: the time limit counts over all attempts of the phase. `purse`:
+    of this transaction, where it asks for many."""
+    purse = purse or budgets.Purse(context, connection)
     now = context.clock()
     attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, [])
     earlier = [row for row in attempts if row.phase_id == phase.id and row.ended_at is not None]
     limits: list[tuple[float, str]] = []
     if spec.time_limit is not None:
         limits.append((spec.time_limit.total_seconds() - views.elapsed(earlier, now), "time_limit"))
+    # As if it ran alone: what others beside it take, or leave when they end, is not known now (see budgets.watch).
     if run.budget is not None and slots * price > 0:
         left = run.budget - credits.used(views.charges(attempts), now)
-        beside = sum(row.ended_at is None and row.phase_id != phase.id for row in attempts)
-        limits.append((left * 3600 / (slots * price) / (1 + beside), "budget_exhausted"))
+        limits.append((left * 3600 / (slots * price), "budget_exhausted"))
+    alone = purse.seconds_left(run, slots * price)
+    if alone is not None:
+        limits.append((alone, "budget_exhausted"))
     if run.deadline_at is not None:
         limits.append((run.deadline_at - now, "deadline"))
-    return min(limits) if limits else (None, "time_limit")
+    left, why = min(limits) if limits else (None, "time_limit")
+    if left is not None and left > 0 and why == "budget_exhausted":
+        left -= purse.reserve(run, left)
+    return left, why
 
 
 def _inputs(context: Context, connection: sa.Connection, run: Row, spec: PhaseSpec) -> list[Input]:

@@ -58,7 +58,7 @@ def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) 
             _read(part, records, names.get(part.shape, ()), found)  # without its names a point means nothing
             count += len(part.rows)
     left = _too_many(connection, attempt_id, found)
-    kind = "program" if stream == "metrics-0" else "system" if stream == "metrics-sys" else "rank"
+    kind = "program" if stream == "metrics-0" else "system" if stream.startswith("metrics-sys") else "rank"
     metrics.append(
         connection,
         attempt_id,
@@ -175,4 +175,4 @@ def _read(table: Table, before: int, names: Sequence[str], found: dict[str, list
 def _series(stream: str, name: str) -> str:
     """Rank 0 and the runner's samples speak for the run; other ranks are told apart."""
     name, rank = cleaning.name(name), stream.removeprefix("metrics-")
-    return name if rank in ("0", "sys") else f"{name}@{rank}"
+    return name if rank == "0" or rank.startswith("sys") else f"{name}@{rank}"

@@ -7,15 +7,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.domain.clock import clipped, iso
+from whistlestop.domain.clock import clipped, iso, measured
+from whistlestop.domain.credits import BUDGET_OF
+from whistlestop.domain.gang import NodeEnd
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
-from whistlestop.server.services import cleaning, steered
+from whistlestop.server.services import accounting, cleaning, gangs, steered
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import checkpoints, events, phases
 from whistlestop.wire.frames import RunnerEvent, decode_event
+from whistlestop.wire.pools import SOURCES
 
 Row = sa.Row[Any]
+GOING = 900.0  # seconds for which a notice keeps others from a host, at the most
 STAGES = {
     "preparing": Stage.PREPARING,
     "program_started": Stage.STARTING,
@@ -29,16 +33,29 @@ class Decides(IntEnum):
 
     NOTHING = 0
     SCHEDULER = 1  # it has something to decide
-    OVER = 2  # so it has, and the attempt has ended
+    ORDERS = 2  # so it has, and what stands for the runners of this attempt has changed
+    OVER = 3  # so it has, and the attempt has ended
 
 
-def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Sequence[bytes]) -> Decides:
+def apply(
+    context: Context, connection: sa.Connection, attempt: Row, bodies: Sequence[bytes], *, node: int = 0
+) -> Decides:
+    """Of several nodes the first speaks for all, but for an end, for capacity that goes, and for damage."""
     phase = phases.get(connection, attempt.phase_id)
     decides = Decides.NOTHING
     for body in bodies:
-        said = _clean(decode_event(body))
+        said = _of_node(_clean(decode_event(body)), attempt, node)
         _record(connection, attempt, phase, said)
         match said.kind:
+            case "ended" if attempt.nodes > 1:
+                decides = max(decides, _node_ended(context, connection, attempt, phase, said, node))
+            case "notice" if attempt.nodes > 1 and said.data.get("final"):
+                _goes(context, attempt, said)
+                decides = max(decides, _all_leave(context, connection, attempt, said, node))
+            case "checkpoint_set_aside":  # each node looks at its own ranks' part
+                checkpoints.judge(connection, attempt.run_id, str(said.data.get("path")), verified=False, at=said.at)
+            case _ if node:
+                continue
             case "program_started":
                 phases.update_attempt(
                     connection,
@@ -51,12 +68,22 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
                 decides = max(decides, Decides.SCHEDULER)
             case "preparing" | "attached" | "training":
                 phases.update_attempt(connection, attempt.id, stage=STAGES[said.kind], seen_at=said.at)
+                if said.kind == "training":
+                    phases.mark(connection, attempt.id, "loop_at", said.at)
+            case "order_seen":
+                if said.data.get("stop"):
+                    phases.mark(connection, attempt.id, "stopping_at", said.at)
+            case "notice":
+                if said.data.get("final"):
+                    phases.mark(connection, attempt.id, "stopping_at", said.at)
+                    _goes(context, attempt, said)
             case "rung":
                 phases.update_attempt(connection, attempt.id, stage=Stage.STOPPING, ladder=_ladder(said))
+                phases.mark(connection, attempt.id, "stopping_at", said.at)
             case "checkpoint":
                 _checkpoint(connection, attempt, phase, said)
-            case "checkpoint_set_aside":
-                checkpoints.judge(connection, attempt.run_id, str(said.data.get("path")), verified=False, at=said.at)
+                if said.data.get("attempt", attempt.number) == attempt.number:
+                    phases.mark(connection, attempt.id, "committed_at", _number(said.data.get("at"), said.at))
             case "checkpoints_removed":
                 _removed(connection, attempt, said)
             case "dropped":
@@ -65,6 +92,60 @@ def apply(context: Context, connection: sa.Connection, attempt: Row, bodies: Seq
                 _ended(context, connection, attempt, phase, said)
                 decides = Decides.OVER
     return decides
+
+
+def _of_node(said: RunnerEvent, attempt: Row, node: int) -> RunnerEvent:
+    if attempt.nodes == 1:
+        return said
+    return RunnerEvent(said.at, said.kind, f"node {node}: {said.text}", {**said.data, "node": node})
+
+
+def _all_leave(context: Context, connection: sa.Connection, attempt: Row, said: RunnerEvent, node: int) -> Decides:
+    """What one node has notice of holds for all of them: they can't go on without it."""
+    phases.mark(connection, attempt.id, "stopping_at", said.at)
+    until = _number(said.data.get("deadline"), context.clock())
+    if said.data.get("source") != "whistlestop" and phases.notice(connection, attempt.id, until=until, why=said.text):
+        return Decides.ORDERS
+    return Decides.NOTHING
+
+
+def _node_ended(
+    context: Context, connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent, node: int
+) -> Decides:
+    at = max(attempt.started_at, min(_number(said.data.get("gone_at"), said.at), context.clock()))
+    found = gangs.ended(connection, attempt, node, _reason(said.data), said.text, at=at, data=said.data)
+    if found.decisive is None:
+        return Decides.ORDERS if found.leave else Decides.NOTHING
+    end_gang(context, connection, attempt, phase, found.decisive, found.rows)
+    return Decides.OVER
+
+
+def end_gang(
+    context: Context,
+    connection: sa.Connection,
+    attempt: Row,
+    phase: Row,
+    decisive: NodeEnd,
+    rows: Mapping[int, Row],
+) -> None:
+    """All nodes have ended: the decisive one says of what, the first one how far they were."""
+    row, first = rows[decisive.node], dict(rows[0].data or {})
+    told = {"exit_code": None, "signal": None} | {
+        name: value for name, value in (row.data or {}).items() if name in ("exit_code", "signal")
+    }
+    last = max(end.ended_at for end in rows.values())
+    data = {**first, **told, "reason": decisive.reason.value, "gone_at": last}
+    if row.host and not OUTCOMES[decisive.reason].completes:
+        phases.update_attempt(connection, attempt.id, host=row.host)  # what speaks against a host is said of this one
+    _ended(context, connection, attempt, phase, RunnerEvent(last, "ended", row.text, data))
+
+
+def _goes(context: Context, attempt: Row, said: RunnerEvent) -> None:
+    """Who starts there before it is gone hears the same notice. A runner's word shuts nothing for long."""
+    if said.data.get("source") in SOURCES:
+        now = context.clock()
+        until = min(_number(said.data.get("deadline"), now), now + GOING)
+        context.hub.goes((attempt.pool, attempt.host or ""), until)
 
 
 def _clean(said: RunnerEvent) -> RunnerEvent:
@@ -83,7 +164,7 @@ def from_program(context: Context, connection: sa.Connection, attempt: Row, said
     events.add(
         connection,
         attempt.run_id,
-        kind if kind in ("evaluation", "summary", "epoch") else "program",
+        kind if kind in ("evaluation", "summary", "epoch", "straggler") else "program",
         _text(kind, said),
         at=_number(said.get("at"), context.clock()),
         actor="program",
@@ -103,19 +184,33 @@ def end(
     at: float,
     **values: Any,
 ) -> bool:
-    """The attempt is over: the first end counts, its slots are free, its meter stops.
+    """The attempt is over: the first end counts, its slots are free, its meter stops, its lines are in the ledger.
 
     Who calls this tells the hub after the commit: until then the newest progress in memory is what is shown, and
     what is written if the commit fails and is tried again.
     """
-    return phases.end_attempt(
+    if reason is EndReason.RUNNER_LOST and attempt.preempt_at is not None:
+        reason = EndReason.PREEMPTED  # we took its capacity back, and with it its runner
+    ended = phases.end_attempt(
         connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
     )
+    if ended:
+        accounting.close(connection, attempt.id)
+    return ended
+
+
+def reached(context: Context, connection: sa.Connection, attempt: Row) -> int | None:
+    """How far an attempt was, where nobody tells any more: by its last progress, and by what it has saved."""
+    newest = context.hub.progress.get(attempt.id)
+    saved = checkpoints.last_step(connection, attempt.run_id, attempt.number)
+    known = (attempt.last_step, newest.step if newest is not None else None, saved)
+    return max((step for step in known if step is not None), default=None)
 
 
 def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
+    attempt = phases.attempt(connection, attempt.id) or attempt  # a link's row is as old as the link
     data = said.data
-    reason = EndReason(data["reason"]) if data.get("reason") in set(EndReason) else EndReason.RUNNER_LOST
+    reason = _reason(data)
     newest = context.hub.progress.get(attempt.id)
     kept = attempt.progress or {}
     if newest is not None:
@@ -123,7 +218,7 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
     gone = _number(data.get("gone_at"), said.at)
     # Nothing ran, so nothing is charged.
     free = reason is EndReason.STORAGE_AWAY and not attempt.up
-    last = data.get("last_step") if isinstance(data.get("last_step"), int) else None
+    last = data.get("last_step") if isinstance(data.get("last_step"), int) else reached(context, connection, attempt)
     done = end(
         connection,
         attempt,
@@ -146,6 +241,10 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
         phases.update(connection, phase.id, stop_reasons=_with_request(given, phase, reason))
 
 
+def _reason(data: Mapping[str, Any]) -> EndReason:
+    return EndReason(data["reason"]) if data.get("reason") in set(EndReason) else EndReason.RUNNER_LOST
+
+
 def _text(kind: str, said: Mapping[str, Any]) -> str:
     if kind == "evaluation":
         return f"evaluation at step {said.get('step')}"
@@ -158,6 +257,10 @@ def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason) ->
     """A person's stop is always among the reasons of a phase that was stopped."""
     if phase.kind != "train":
         return []
+    if phase.stop_by.startswith(BUDGET_OF):
+        spent = {"reason": StopReason.BUDGET.value, "decisive": True, "text": f"{phase.stop_by} is used up"}
+        others = [item for item in given if item["reason"] not in (StopReason.BUDGET, StopReason.MANUAL)]
+        return [spent, *({**item, "decisive": False} for item in others)] if reason is EndReason.STOPPED else given
     manual = {"reason": StopReason.MANUAL.value, "decisive": True, "text": f"manually stopped by {phase.stop_by}"}
     if phase.stop_seq and reason is EndReason.STOPPED:
         if any(item["reason"] == StopReason.MANUAL for item in given):
@@ -182,8 +285,8 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
         verified=bool(data.get("verified", True)),
         metrics=dict(data.get("metrics") or {}),
         healthy=data.get("healthy") is not False,
-        block_seconds=_measured(data.get("block_seconds")),
-        upload_seconds=_measured(data.get("upload_seconds")),
+        block_seconds=measured(data.get("block_seconds")),
+        upload_seconds=measured(data.get("upload_seconds")),
         written=data["written"] if isinstance(data.get("written"), int) else None,
         why=str(data.get("why") or "")[:200],
         verified_at=_number(data.get("at"), said.at) if data.get("verified", True) else None,
@@ -259,10 +362,6 @@ def _signal(value: object) -> str | None:
         return Signals(value).name
     except ValueError:
         return f"signal {value}"
-
-
-def _measured(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 def _number(value: object, default: float) -> float:

@@ -7,10 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.domain.errors import BadRequest, NeverFits, NoCheckpoint, NotFound, Problem, SpecInvalid
+from whistlestop.domain.checkpoints import latest
+from whistlestop.domain.errors import BadRequest, NoCheckpoint, NotFound, Problem, SpecInvalid
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
-from whistlestop.server.services import bundles, changes, ingest, storages, views
+from whistlestop.server.services import budgets, bundles, changes, fitting, ingest, storages, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -44,6 +45,7 @@ def submit(context: Context, body: Submit, actor: Actor) -> RunView:
         body.set,
         actor,
         note=body.note,
+        force=body.force,
         values={
             **code,
             "workflow": workflow,
@@ -59,7 +61,8 @@ def rerun(context: Context, reference: str, body: RerunBody, actor: Actor) -> Ru
             return views.run_view(context, connection, known)
         run = runs.resolve(connection, reference)
     values = {**_same(run), "key": body.key}
-    return _create(context, run.spec, body.set, actor, note=body.note, values=values, parent=Parent(run, "rerun"))
+    parent = Parent(run, "rerun")
+    return _create(context, run.spec, body.set, actor, note=body.note, force=body.force, values=values, parent=parent)
 
 
 def continue_run(context: Context, reference: str, body: ContinueBody, actor: Actor) -> RunView:
@@ -71,7 +74,7 @@ def continue_run(context: Context, reference: str, body: ContinueBody, actor: Ac
         found = _checkpoint(connection, run, body)
     parent = Parent(run, "continue", found.phase, found.step, found.path)
     values = {**_same(run), "key": body.key}
-    return _create(context, run.spec, body.set, actor, note=body.note, values=values, parent=parent)
+    return _create(context, run.spec, body.set, actor, note=body.note, force=body.force, values=values, parent=parent)
 
 
 def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
@@ -94,13 +97,14 @@ def _checkpoint(connection: sa.Connection, run: Row, body: ContinueBody) -> Row:
         good = [row for row in rows if checkpoints.eligible(row)]
         if not good and any(row.healthy for row in rows):
             _undamaged(run, next(row for row in rows if row.healthy))
-        if not good:
+        newest = latest(good)
+        if newest is None:
             steps = ", ".join(str(row.step) for row in rows[:8])
             raise NoCheckpoint(
                 f"run #{run.number} has checkpoints only from after its training had gone wrong",
                 hint=f"start it again: whistle rerun {run.number}; or name one if you mean it: --step {steps}",
             )
-        return max(good, key=lambda row: (row.committed_at, row.step))
+        return newest
     exact = [row for row in rows if row.step == body.step]
     if not exact:
         steps = ", ".join(str(row.step) for row in rows[:8])
@@ -170,6 +174,7 @@ def _create(
     actor: Actor,
     *,
     note: str,
+    force: bool,
     values: Mapping[str, Any],
     parent: Parent | None = None,
 ) -> RunView:
@@ -179,9 +184,10 @@ def _create(
     with context.database.write() as connection:
         if values.get("key") and (known := runs.by_key(connection, values["key"])) is not None:
             return views.run_view(context, connection, known)
-        _check_fits(connection, spec)
+        fitting.check(connection, spec)
         _check_secrets(connection, spec)
         _check_still_there(context, connection, values, parent)
+        judged = budgets.check(context, connection, spec, workflow=values.get("workflow"), force=force)
         run = runs.insert(
             connection,
             id=run_id,
@@ -192,6 +198,7 @@ def _create(
             note=note,
             spec=exact,
             budget=spec.budget,
+            estimate=judged.need,
             deadline_at=now + spec.deadline.total_seconds() if spec.deadline else None,
             created_by=actor.name,
             created_at=now,
@@ -201,8 +208,11 @@ def _create(
             **storages.for_new_run(context.settings, run_id),
             **values,
         )
-        phases.insert(connection, _phase_rows(connection, run_id, spec, parent))
+        phases.insert(connection, _phase_rows(connection, run_id, spec, parent, now))
         events.add(connection, run_id, "submitted", _said(spec, parent), at=now, actor=actor.name, data={"note": note})
+        if judged.beyond is not None:
+            text = f"{judged.beyond}; {actor.name} has it run all the same"
+            events.add(connection, run_id, budgets.FORCED, text, at=now, actor=actor.name)
         orders = ingest.standing_orders(connection, parent.run.id, with_protected=True) if parent is not None else []
     for attempt_id, order in orders:  # its retention has to leave what the new run starts from
         context.hub.ordered(attempt_id, order)
@@ -211,7 +221,9 @@ def _create(
         return views.run_view(context, connection, runs.get(connection, run.id))
 
 
-def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None) -> list[dict[str, Any]]:
+def _phase_rows(
+    connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None, now: float
+) -> list[dict[str, Any]]:
     carried = _carried(connection, spec, parent) if parent is not None and parent.phase is not None else {}
     steering = _steering(connection, parent) if parent is not None else []
     rows = []
@@ -228,11 +240,12 @@ def _phase_rows(connection: sa.Connection, run_id: str, spec: Spec, parent: Pare
                 "state": PhaseState.COMPLETED if done else PhaseState.PENDING,
                 "reason": f"carried over from run #{parent.run.number}" if done and parent else None,
                 "needs": list(phase.needs),
-                "slots": phase.slots,
+                "slots": phase.all_slots,
                 "retries": phase.retries,
                 "stop_reasons": [],
                 "restore_from": parent.path if own and parent else carried.get(phase.name),
                 "steering": steering if own else [],
+                "ready_at": now if not done and set(carried).issuperset(phase.needs) else None,
             }
         )
     return rows
@@ -276,17 +289,6 @@ def _in_order(spec: Spec) -> list[PhaseSpec]:
         order += ready
         left = [phase for phase in left if phase not in ready]
     return order
-
-
-def _check_fits(connection: sa.Connection, spec: Spec) -> None:
-    pools = admin.all_pools(connection)
-    largest = max((pool.slots for pool in pools), default=0)
-    for phase in spec.phases:
-        if phase.slots > largest:
-            raise NeverFits(
-                f"phase {phase.name} asks for {phase.slots} slots; the largest pool has {largest}",
-                hint="ask for fewer slots, or start the server with more: whistle up --slots N",
-            )
 
 
 def _check_secrets(connection: sa.Connection, spec: Spec) -> None:

@@ -19,7 +19,7 @@ from whistlestop.domain.errors import (
 )
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import ingest, views
+from whistlestop.server.services import budgets, ingest, views
 from whistlestop.server.services.asking import Said, Verb, check_active, named, one, phase_named, record
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -217,6 +217,7 @@ def _resume(
 ) -> Said:
     if not resumable(connection, run, body.from_start):
         return False, f"{named(run)} is not paused"
+    budgets.check_resume(context, connection, run)
     for phase in phases.of_runs(connection, [run.id])[run.id]:
         # Only where nothing can be resumed: a checkpoint that loads is never thrown away by this.
         bare = checkpoints.newest(connection, run.id, phase.name) is None

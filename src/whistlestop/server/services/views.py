@@ -1,21 +1,27 @@
 """Rows turned into what people see. Nothing here changes anything."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.capacity.queue import PoolFacts, Waiting, explain
+from whistlestop.capacity.choose import Candidate, Wants, candidates
+from whistlestop.capacity.pools import Market, Pool, hosts_of
+from whistlestop.capacity.room import Room
+from whistlestop.capacity.waits import explain
 from whistlestop.domain import credits
 from whistlestop.domain.clock import iso
 from whistlestop.domain.credits import Charge
+from whistlestop.domain.estimates import seconds_between
+from whistlestop.domain.ledger import Kind
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import changes, checkpoint_views
+from whistlestop.server.services import accounting, changes, checkpoint_views, demands
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
-from whistlestop.server.store import admin, checkpoints, phases, runs
+from whistlestop.server.store import checkpoints, phases, pools, runs
 from whistlestop.wire.api import (
     AttemptView,
     ChangeView,
@@ -26,7 +32,6 @@ from whistlestop.wire.api import (
     ParamView,
     ParentView,
     PhaseView,
-    PoolView,
     ProgressView,
     QueueView,
     RunView,
@@ -35,6 +40,7 @@ from whistlestop.wire.api import (
 )
 
 Row = sa.Row[Any]
+CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.BUDGET, StopReason.DEADLINE)
 WARM_UP = 10  # steps before a time left is told: the first ones are not like the others
 
 
@@ -44,7 +50,7 @@ def run_views(
     """A few queries for any number of runs. `whole` adds the spec's text."""
     ids = [row.id for row in rows]
     phase_rows, attempt_rows = phases.of_runs(connection, ids), phases.attempts_of_runs(connection, ids)
-    places = _places(connection, rows, context.clock()) if queue else {}
+    places = _places(context, connection, rows) if queue else {}
     parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
     running = [row.id for row in rows if row.state == RunState.RUNNING]
     saved = checkpoints.newest_of_runs(connection, running) if running else {}
@@ -82,19 +88,32 @@ def event_view(row: Row) -> EventView:
     )
 
 
-def pool_facts(connection: sa.Connection) -> list[PoolFacts]:
+def pool_facts(connection: sa.Connection, live: Sequence[Row] | None = None) -> list[Pool]:
+    """`live`: the attempts that hold slots, where they are known already."""
+    taken = pools.taken_slots(connection) if live is None else _taken(live)
     return [
-        PoolFacts(row.name, row.slots, admin.taken_slots(connection, row.name), row.price)
-        for row in admin.all_pools(connection)
+        Pool(
+            row.name,
+            row.slots,
+            row.price,
+            frozenset(taken.get(row.name, ())),
+            engine=row.engine,
+            provider=row.provider,
+            region=row.region,
+            kind=row.kind,
+            market=Market(row.market),
+            rank=row.rank,
+            hosts=hosts_of(row.hosts, row.slots),
+        )
+        for row in pools.all_pools(connection)
     ]
 
 
-def pool_views(connection: sa.Connection) -> list[PoolView]:
-    facts = {pool.name: pool for pool in pool_facts(connection)}
-    return [
-        PoolView(name=row.name, engine=row.engine, slots=row.slots, free=len(facts[row.name].free), price=row.price)
-        for row in admin.all_pools(connection)
-    ]
+def _taken(live: Sequence[Row]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for row in live:
+        found[row.pool].update(row.slots)
+    return found
 
 
 def progress_of(context: Context, attempt: Row | None) -> ProgressView:
@@ -141,9 +160,31 @@ def credits_of(context: Context, run: Row, attempts: Sequence[Row], now: float) 
     live = [row for row in attempts if row.state == AttemptState.STARTED]
     if not live:
         return CreditsView(used=spent, estimated=spent if run.ended_at is not None else None)
-    lefts = [(row, seconds_left(context, row)) for row in live]
-    ahead = [(len(row.slots) * row.price, left) for row, left in lefts]
-    return CreditsView(used=spent, estimated=credits.estimated(spent, ahead))
+    rates = [len(row.slots) * row.price for row in live]
+    lefts = [seconds_left(context, row) for row in live]
+    likely = credits.estimated(spent, zip(rates, lefts, strict=True))
+    between = [_left_between(context, row, left) for row, left in zip(live, lefts, strict=True)]
+    return CreditsView(
+        used=spent,
+        estimated=likely,
+        low=credits.estimated(spent, [(rate, each and each[0]) for rate, each in zip(rates, between, strict=True)]),
+        high=credits.estimated(spent, [(rate, each and each[1]) for rate, each in zip(rates, between, strict=True)]),
+    )
+
+
+def _left_between(context: Context, attempt: Row, left: float | None) -> tuple[float, float] | None:
+    said = context.hub.progress.get(attempt.id)
+    if left is None or said is None:
+        return None
+    return seconds_between(context.hub.paces.get(attempt.id), said.total - said.step, left)
+
+
+def with_kinds(context: Context, connection: sa.Connection, view: RunView) -> RunView:
+    """Where the credits went: the lines of what has ended, and what runs as it stands now. Not on a verb's way: of a
+    live attempt every save is looked at."""
+    found = accounting.spent_on(context, connection, view.id)
+    cost = view.credits.model_copy(update={"redone": found.get(Kind.REDONE, 0.0), "kinds": found})
+    return view.model_copy(update={"credits": cost})
 
 
 def elapsed(attempts: Iterable[Row], now: float) -> float:
@@ -176,7 +217,7 @@ def _run_view(
         name=run.name,
         project=run.project,
         status=run.state,
-        reason=run.reason,
+        reason=run.reason or _cut_short(run, rows),
         recovering=run.recovering,
         requested=_requested(run),
         phase=current.name if current is not None else None,
@@ -198,6 +239,14 @@ def _run_view(
         spec=run.spec if whole else None,
         environment=_environment(run) if whole else {},
     )
+
+
+def _cut_short(run: Row, rows: Sequence[Row]) -> str | None:
+    """A completed run whose result is not what it was meant to be: a success to the pipeline, and to be told apart."""
+    if run.state != RunState.COMPLETED:
+        return None
+    said = [each for row in rows for each in row.stop_reasons if each.get("decisive")]
+    return next((STOP_SAYS[StopReason(each["reason"])] for each in said if each["reason"] in CUT_SHORT), None)
 
 
 def _environment(run: Row) -> dict[str, list[str]]:
@@ -240,6 +289,7 @@ def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:
     alive = row.state == AttemptState.STARTED
     fresh = context.hub.progress.get(row.id) if alive else None
     heard = max(row.seen_at or row.started_at, fresh.at if fresh else 0.0)
+    waits = row.pending if alive and row.seen_at is None else ""
     return AttemptView(
         id=row.id,
         number=row.number,
@@ -252,13 +302,18 @@ def _attempt_view(context: Context, row: Row, now: float) -> AttemptView:
         stage=(fresh.stage if fresh else row.stage) if alive else None,
         started_at=iso(row.started_at),
         ended_at=_maybe(row.ended_at),
+        up=row.up,
         resumed_from=row.resumed_from,
         last_step=progress_of(context, row).step if alive else row.last_step,
         exit_code=row.exit_code,
         signal=row.signal,
         credits=credits.used(charges([row]), now),
-        reachable=not alive or now - heard <= context.settings.unreachable_after,
+        reachable=not alive or bool(waits) or now - heard <= context.settings.unreachable_after,
         heard_at=iso(heard) if alive else None,
+        why_here=row.why_here,
+        leaves_at=_maybe(row.preempt_at) if alive else None,
+        leaves_why=row.preempt_why if alive else "",
+        waits_for=waits,
     )
 
 
@@ -269,19 +324,22 @@ def _stop_reason(said: dict[str, Any]) -> StopReasonView:
     )
 
 
-def _places(connection: sa.Connection, rows: Sequence[Row], now: float) -> dict[str, QueueView]:
+def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) -> dict[str, QueueView]:
     waiting = [row for row in rows if row.state == RunState.QUEUED]
     if not waiting:
         return {}
-    pools = pool_facts(connection)
-    if not pools:
-        return {}
+    there = pool_facts(connection)
+    shut, now = context.hub.shut, context.clock()
+    room, known = Room(there, shut), dict[Wants, list[Candidate]]()
     phase_rows = phases.of_runs(connection, [row.id for row in waiting])
     found = {}
     for row, position in zip(waiting, runs.positions(connection, waiting), strict=True):
         phase = _current(phase_rows.get(row.id, []))
-        slots = phase.slots if phase is not None else 1
-        says = explain(Waiting(row.id, "", slots), position, pools[0])
+        wants = demands.of(row.spec, phase.name, phase.slots).wants if phase is not None else Wants()
+        if wants not in known:
+            known[wants] = candidates(wants, there, context.hub.records)
+        held = context.hub.held.get(phase.id) if phase is not None else None
+        says = held or explain(wants, known[wants], room, position=position, shut=shut)
         if phase is not None and phase.not_before > now:
             says = f"its next try at {iso(phase.not_before)}, then {says}"
         found[row.id] = QueueView(position=position, waits_for=says)

@@ -1,12 +1,11 @@
-"""Tokens, secrets, pools, workflows and the trash: small tables that people set."""
+"""Tokens, secrets, workflows and the trash: small tables that people set."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from whistlestop.domain.states import AttemptState
-from whistlestop.server.store.schema import attempts, owner, pools, secrets, tokens, trash, workflows
+from whistlestop.server.store.schema import owner, secrets, tokens, trash, workflows
 
 Row = sa.Row[Any]
 
@@ -48,22 +47,6 @@ def find_secrets(connection: sa.Connection, names: Collection[str]) -> dict[str,
 
 def remove_secret(connection: sa.Connection, name: str) -> bool:
     return connection.execute(secrets.delete().where(secrets.c.name == name)).rowcount == 1
-
-
-def put_pool(connection: sa.Connection, name: str, **values: Any) -> None:
-    done = connection.execute(pools.update().where(pools.c.name == name).values(**values))
-    if done.rowcount == 0:
-        connection.execute(pools.insert().values(name=name, **values))
-
-
-def all_pools(connection: sa.Connection) -> Sequence[Row]:
-    return connection.execute(sa.select(pools).order_by(pools.c.name)).all()
-
-
-def taken_slots(connection: sa.Connection, pool: str) -> frozenset[int]:
-    """Slots stay taken until the attempt's end is proven."""
-    query = sa.select(attempts.c.slots).where(attempts.c.state == AttemptState.STARTED, attempts.c.pool == pool)
-    return frozenset(slot for slots in connection.scalars(query) for slot in slots)
 
 
 def save_workflow(connection: sa.Connection, name: str, spec: str, *, note: str, by: str, at: float) -> Row:

@@ -39,6 +39,12 @@ def newest(connection: sa.Connection, run_id: str, phase: str) -> Row | None:
     return good or next((row for row in rows if row.healthy), None)
 
 
+def last_step(connection: sa.Connection, run_id: str, attempt: int) -> int | None:
+    """Of all that an attempt has committed; attempts are numbered over the whole run."""
+    mine = sa.and_(checkpoints.c.run_id == run_id, checkpoints.c.attempt == attempt)
+    return connection.execute(sa.select(sa.func.max(checkpoints.c.step)).where(mine)).scalar()
+
+
 def eligible(row: Row) -> bool:
     """A run may resume from it by itself."""
     return bool(row.healthy and row.verified and row.trashed_until is None)

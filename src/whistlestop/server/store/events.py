@@ -12,6 +12,11 @@ SYSTEM = "whistlestop"
 
 # Built once: putting a statement together takes longer than running it, and these are on every request's way.
 _INSERT = events.insert()
+_TOUCH_ALL = (
+    runs.update()
+    .where(runs.c.id.in_(sa.bindparam("runs", expanding=True)))
+    .values(changed=sa.select(sa.func.max(events.c.seq)).where(events.c.run_id == runs.c.id).scalar_subquery())
+)
 _TOUCH = runs.update().where(runs.c.id == sa.bindparam("run")).values(changed=sa.bindparam("seq"))
 
 
@@ -44,6 +49,12 @@ def add(
     seq = int(done.inserted_primary_key[0])
     connection.execute(_TOUCH, {"run": run_id, "seq": seq})
     return seq
+
+
+def add_all(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Of many runs at once, by the system: run_id, at, kind, text, phase, attempt and data of each."""
+    connection.execute(_INSERT, [{"scope": "run", "actor": SYSTEM, **row} for row in rows])
+    connection.execute(_TOUCH_ALL, {"runs": list({row["run_id"] for row in rows})})
 
 
 def of_run(

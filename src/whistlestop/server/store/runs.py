@@ -139,10 +139,6 @@ def ids(connection: sa.Connection, wanted: Filter) -> list[str]:
     return list(connection.scalars(_where(sa.select(runs.c.id), wanted).order_by(runs.c.number)))
 
 
-def active_ids(connection: sa.Connection) -> list[str]:
-    return list(connection.scalars(sa.select(runs.c.id).where(runs.c.state.not_in(RUN_ENDED))))
-
-
 def changed_since(connection: sa.Connection, seq: int, limit: int = 500) -> Sequence[Row]:
     return connection.execute(sa.select(runs).where(runs.c.changed > seq).order_by(runs.c.changed).limit(limit)).all()
 
@@ -176,32 +172,6 @@ def _ahead(connection: sa.Connection, row: Row) -> int:
     )
     query = sa.select(sa.func.count()).select_from(runs).where(runs.c.state == RunState.QUEUED, before)
     return int(connection.scalar(query) or 0)
-
-
-def queue(connection: sa.Connection, *, now: float, limit: int, skip: int = 0) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-    """Pending phases of runs that nobody has asked to stop, in the queue's order, with what they need."""
-    query = (
-        sa.select(
-            runs.c.id.label("run_id"),
-            phases.c.id.label("phase_id"),
-            phases.c.name,
-            phases.c.slots,
-            phases.c.needs,
-            phases.c.not_before,
-        )
-        .select_from(runs.join(phases, phases.c.run_id == runs.c.id))
-        .where(
-            phases.c.state == states.PhaseState.PENDING,
-            phases.c.not_before <= now,
-            runs.c.state.in_((RunState.QUEUED, RunState.STARTING, RunState.RUNNING)),
-            runs.c.request == int(Stop.NONE),
-            runs.c.attention.is_(None),
-        )
-        .order_by(runs.c.priority.desc(), runs.c.number, phases.c.ordinal)
-        .limit(limit)
-        .offset(skip)
-    )
-    return connection.execute(query).all()
 
 
 def next_retry(connection: sa.Connection, now: float) -> float | None:

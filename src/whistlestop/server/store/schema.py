@@ -59,6 +59,37 @@ pools = sa.Table(
     sa.Column("engine", sa.Text, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("price", sa.Double, nullable=False),
+    sa.Column("provider", sa.Text, nullable=False, server_default=""),
+    sa.Column("region", sa.Text, nullable=False, server_default=""),
+    sa.Column("kind", sa.Text, nullable=False, server_default=""),  # the class of its machines
+    sa.Column("market", sa.Text, nullable=False, server_default="on_demand"),
+    sa.Column("rank", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("hosts", sa.JSON, nullable=False, server_default=sa.text("'[]'")),  # name and slots of each, in order
+    sa.Column("notices", sa.JSON, nullable=False, server_default=sa.text("'{}'")),  # source -> where it is asked
+    sa.Column("devices", sa.JSON),  # by slot; null: a slot's number is its device's
+    sa.Column("settings", sa.JSON, nullable=False, server_default=sa.text("'{}'")),  # of its engine
+)
+
+pool_sizes = sa.Table(
+    "pool_sizes",  # every change of a size: when there was capacity, and for how long
+    metadata,
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("at", Seconds, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Index("ix_pool_sizes_pool_at", "pool", "at"),
+)
+
+hosts = sa.Table(
+    "hosts",  # what people have said of one; how it did is in the attempts
+    metadata,
+    sa.Column("pool", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("excluded_at", Seconds),
+    sa.Column("excluded_until", Seconds),  # null while excluded: until somebody readmits it
+    sa.Column("excluded_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("readmitted_at", Seconds),  # what it did before counts no more
+    sa.Column("note", sa.Text, nullable=False, server_default=""),
 )
 
 workflows = sa.Table(
@@ -92,7 +123,7 @@ runs = sa.Table(
     sa.Column("request_at", Seconds),
     sa.Column("kill_grace", sa.Double),
     sa.Column("discard", sa.Boolean, nullable=False, default=False),
-    sa.Column("estimate", sa.Double),  # credits it would have cost, as known when it was killed
+    sa.Column("estimate", sa.Double),  # credits: what it will cost, as said at submit; would have, when it was killed
     sa.Column("note", sa.Text, nullable=False, default=""),
     sa.Column("spec", sa.Text, nullable=False),
     sa.Column("bundle", sa.Text),
@@ -152,6 +183,9 @@ phases = sa.Table(
     sa.Column("saved_step", Offset),  # of the checkpoint that answered the last one
     sa.Column("steering", sa.JSON, nullable=False, server_default=sa.text("'[]'")),  # see services/changes.py
     sa.Column("params", sa.JSON, nullable=False, server_default=sa.text("'{}'")),  # as the program declared them
+    sa.Column("ready_at", Seconds),  # since when it waits for capacity
+    sa.Column("failure", sa.Text),  # what its last error looked like
+    sa.Column("failure_step", Offset),  # of the newest checkpoint then
     sa.UniqueConstraint("run_id", "ordinal"),
     sa.Index("ix_phases_state", "state"),
 )
@@ -171,6 +205,7 @@ attempts = sa.Table(
     sa.Column("pool", sa.Text, nullable=False),
     sa.Column("slots", sa.JSON, nullable=False),
     sa.Column("price", sa.Double, nullable=False),
+    sa.Column("market", sa.Text),  # of its pool when it began; null: from before there were markets
     sa.Column("host", sa.Text),
     sa.Column("token_hash", sa.Text, nullable=False),
     sa.Column("started_at", Seconds, nullable=False),
@@ -185,12 +220,25 @@ attempts = sa.Table(
     sa.Column("dropped", Offset, nullable=False, default=0),
     sa.Column("fresh", sa.Boolean, nullable=False, default=False),  # starts at step 0, as a person allowed
     sa.Column("forgotten", sa.Boolean, nullable=False, default=False),  # the engine keeps nothing of it any more
+    sa.Column("why_here", sa.Text, nullable=False, server_default=""),
+    sa.Column("queued_at", Seconds),  # since when its phase had waited
+    sa.Column("loop_at", Seconds),  # when its loop was reached
+    sa.Column("committed_at", Seconds),  # its first checkpoint
+    sa.Column("stopping_at", Seconds),  # when it heard that it has to end
+    # We take its capacity away: by when it has to be gone.
+    sa.Column("preempt_at", Seconds),
+    sa.Column("preempt_asked_at", Seconds),
+    sa.Column("preempt_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("preempt_why", sa.Text, nullable=False, server_default=""),
+    sa.Column("nodes", sa.Integer, nullable=False, server_default=sa.text("1")),
+    sa.Column("pending", sa.Text, nullable=False, server_default=""),  # why its cluster has not begun it yet
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_attempts_phase_id", "phase_id"),
     sa.Index("ix_attempts_token_hash", "token_hash"),
     sa.Index("ix_attempts_forgotten", "forgotten"),
     sa.Index("ix_attempts_reason_ended_at", "reason", "ended_at"),  # how long stops took, the newest ones
     sa.Index("ix_attempts_pool_ended_at", "pool", "ended_at"),  # how a pool has treated its last ones
+    sa.Index("ix_attempts_host_ended_at", "host", "ended_at"),
 )
 # Two live attempts of one phase never coexist: the database itself refuses the second.
 sa.Index(
@@ -199,6 +247,20 @@ sa.Index(
     unique=True,
     sqlite_where=attempts.c.state == "started",
     postgresql_where=attempts.c.state == "started",
+)
+
+attempt_nodes = sa.Table(
+    "attempt_nodes",  # of attempts on several nodes: where each is, and how it ended
+    metadata,
+    sa.Column("attempt_id", sa.ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("node", sa.Integer, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False, server_default=""),
+    sa.Column("seen_at", Seconds),
+    sa.Column("ended_at", Seconds),
+    sa.Column("reason", sa.Text),
+    sa.Column("text", sa.Text, nullable=False, server_default=""),
+    sa.Column("told", sa.Boolean, nullable=False, server_default=sa.false()),  # to leave, because of another node
+    sa.Column("data", sa.JSON),  # of its `ended`
 )
 
 streams = sa.Table(
@@ -365,4 +427,39 @@ deleted_runs = sa.Table(
     metadata,
     sa.Column("run_id", sa.Text, primary_key=True),
     sa.Column("number", Key, nullable=False),
+)
+
+ledger = sa.Table(
+    "ledger",  # append-only; no foreign keys: what was spent outlives a deleted run
+    metadata,
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("attempt_id", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("number", Key, nullable=False),
+    sa.Column("run_name", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("workflow", sa.Text),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("market", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),  # domain.ledger.Kind: how this time was spent
+    sa.Column("since", Seconds, nullable=False),
+    sa.Column("until", Seconds, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("price", sa.Double, nullable=False),  # credits per slot-hour, as it was then
+    sa.Column("credits", sa.Double, nullable=False),
+    sa.Index("ix_ledger_attempt_id", "attempt_id"),
+    sa.Index("ix_ledger_run_id", "run_id"),
+    sa.Index("ix_ledger_until", "until"),
+    sa.Index("ix_ledger_project_until", "project", "until"),
+)
+
+budgets = sa.Table(
+    "budgets",  # of projects
+    metadata,
+    sa.Column("project", sa.Text, primary_key=True),
+    sa.Column("credits", sa.Double, nullable=False),
+    sa.Column("since", Seconds, nullable=False),  # what was spent before is not counted
+    sa.Column("by", sa.Text, nullable=False),
 )

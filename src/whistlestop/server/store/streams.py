@@ -24,6 +24,15 @@ def position(connection: sa.Connection, attempt_id: str, stream: str) -> tuple[i
     return (0, 0) if row is None else (row.offset, row.records)
 
 
+def lines(connection: sa.Connection, attempt_id: str) -> int:
+    """Log lines so far, of all its nodes."""
+    same = sa.or_(streams.c.stream == "logs", streams.c.stream.like("logs@%"))
+    query = sa.select(sa.func.coalesce(sa.func.sum(streams.c.records), 0)).where(
+        streams.c.attempt_id == attempt_id, same
+    )
+    return int(connection.scalar(query) or 0)
+
+
 def advance(connection: sa.Connection, attempt_id: str, stream: str, *, offset: int, records: int) -> None:
     values: dict[str, Any] = {"offset": offset, "records": records}
     done = connection.execute(

@@ -14,6 +14,9 @@ PAGES = (
     "/new",
     "/runs/{run}",
     "/queue",
+    "/pools",
+    "/hosts",
+    "/usage",
     "/sign-in",
 )
 FOREVER = "public, max-age=31536000, immutable"

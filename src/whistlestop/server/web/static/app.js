@@ -14,6 +14,9 @@ const PAGES = [
   { at: "/new", module: "new", title: () => "New run", area: "training" },
   { at: "/runs/:id", module: "run", title: ({ id }) => `Run ${id}`, area: "training" },
   { at: "/queue", module: "queue", title: () => "Queue", area: "queue" },
+  { at: "/pools", module: "pools", title: () => "Pools", area: "pools" },
+  { at: "/hosts", module: "hosts", title: () => "Hosts", area: "hosts" },
+  { at: "/usage", module: "usage", title: () => "Usage", area: "usage" },
 ];
 
 /** Pages say their own title where they know better: `useTitle("#12 finetune")`, from title.js. */

@@ -67,8 +67,10 @@ export function bytes(n) {
   return `${count.toFixed(1)} TiB`;
 }
 
+/** 1,234.50; a little is never nothing: <0.01 */
 export function credits(x) {
   if (x === null || x === undefined) return NOTHING;
+  if (x > 0 && x < 0.005) return "<0.01";
   return x.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 }
 

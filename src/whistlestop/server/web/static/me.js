@@ -13,6 +13,11 @@ export function mayAct(who) {
   return who?.role === "member" || who?.role === "admin";
 }
 
+/** May change what is set up for all: pools, hosts, budgets. */
+export function mayAdmin(who) {
+  return who?.role === "admin";
+}
+
 export async function loadMe() {
   const who = await api.get("/whoami");
   setCsrf(who.csrf ?? null);

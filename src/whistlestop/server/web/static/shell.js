@@ -6,10 +6,13 @@ import { signOut } from "./me.js";
 import { Link, navigate } from "./route.js";
 import { Button, Dialog, Icon, toast } from "./ui/index.js";
 
-// Later pages (checkpoints, pools and hosts, usage) add a line here, and a page in app.js.
+// Another page is a line here, and one in app.js.
 const AREAS = [
   { id: "training", label: "Training", href: "/", icon: "training" },
   { id: "queue", label: "Queue", href: "/queue", icon: "queue" },
+  { id: "pools", label: "Pools", href: "/pools", icon: "pools" },
+  { id: "hosts", label: "Hosts", href: "/hosts", icon: "hosts" },
+  { id: "usage", label: "Usage", href: "/usage", icon: "usage" },
 ];
 
 export function Sidebar({ area, me }) {
@@ -98,10 +101,15 @@ const KEYS = [
   ["?", "This list"],
   ["g then t", "Training: the projects"],
   ["g then q", "The queue"],
+  ["g then p", "Pools"],
+  ["g then h", "Hosts"],
+  ["g then u", "Usage"],
   ["/", "Search, where a page has one"],
   ["Esc", "Close a menu or a dialog"],
   ["↑ ↓ Home End", "Move in a menu"],
 ];
+
+const PLACES = { t: "/", q: "/queue", p: "/pools", h: "/hosts", u: "/usage" };
 
 export function Shortcuts() {
   const [open, setOpen] = useState(false);
@@ -114,8 +122,7 @@ export function Shortcuts() {
       went = 0;
       if (event.key === "?") setOpen(true);
       else if (event.key === "g") went = performance.now();
-      else if (going && event.key === "t") navigate("/");
-      else if (going && event.key === "q") navigate("/queue");
+      else if (going && event.key in PLACES) navigate(PLACES[event.key]);
       else if (event.key === "/") focusSearch(event);
     };
     addEventListener("keydown", press);

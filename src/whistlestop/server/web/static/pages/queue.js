@@ -1,7 +1,7 @@
 // The queue: the slots of each pool, who holds them, and who waits for what, in order.
 import { html } from "../lib.js";
 import { api } from "../api.js";
-import { credits } from "../format.js";
+import { excluded, price } from "../capacity/words.js";
 import { useMe } from "../me.js";
 import { Link } from "../route.js";
 import { Ago, Empty, Menu, ProblemBox, Spinner, Status, Ticking } from "../ui/index.js";
@@ -42,17 +42,18 @@ function Pool({ pool, live }) {
       }
     }
   }
-  const used = pool.slots - pool.free;
+  const used = pool.slots - pool.free - excluded(pool);
+  const off = (slot) => pool.hosts.some((host) => host.excluded && slot >= host.first && slot < host.first + host.slots);
   const runs = [...new Map([...held.values()].map((one) => [one.run.id, one])).values()];
   return html`<div class="card pool" data-pool=${pool.name}>
-    <div class="card-head"><h2>${pool.name}</h2><span class="muted">${used} of ${pool.slots} slot${pool.slots === 1 ? "" : "s"} used, ${pool.free} free</span>
-      <span class="push muted small">${credits(pool.price)} credits per slot and hour</span></div>
+    <div class="card-head"><h2>${pool.name}</h2><span class="muted">${pool.slots ? `${used} of ${pool.slots} slot${pool.slots === 1 ? "" : "s"} used, ${pool.free} free${excluded(pool) ? `, ${excluded(pool)} excluded` : ""}` : "away"}</span>
+      <span class="push muted small">${price(pool.price)} ${pool.price === 1 ? "credit" : "credits"} per slot-hour</span></div>
     ${pool.slots <= DRAWN
       ? html`<ul class="slots" aria-label=${`Slots of ${pool.name}`}>${Array.from({ length: pool.slots }, (_, slot) => {
           const holder = held.get(slot);
-          return html`<li key=${slot} class="slot ${holder ? "is-used" : ""}" title=${holder ? `#${holder.run.number} ${holder.run.name}, ${holder.phase}` : "free"}>
+          return html`<li key=${slot} class="slot ${holder ? "is-used" : ""}" title=${holder ? `#${holder.run.number} ${holder.run.name}, ${holder.phase}` : off(slot) ? "excluded" : "free"}>
             ${holder ? html`<${Link} href=${`/runs/${holder.run.id}`} aria-label=${`Slot ${slot}: run ${holder.run.number}, ${holder.run.name}`}>#${holder.run.number}<//>`
-              : html`<span class="visually-hidden">Slot ${slot}: </span><span class="slot-free">free</span>`}</li>`;
+              : html`<span class="visually-hidden">Slot ${slot}: </span><span class="slot-free">${off(slot) ? "off" : "free"}</span>`}</li>`;
         })}</ul>`
       : html`<p class="muted">${used.toLocaleString("en-US")} slots are held by ${runs.length} runs.</p>`}
     ${runs.length > 0 && html`<ul class="holders">${runs.slice(0, 20).map(({ run, phase }) => html`<li key=${run.id}><${Status} status=${run.status} requested=${run.requested} />

@@ -23,9 +23,24 @@ export function Alerts({ run, events }) {
     ${unsaved && html`<div class="alert is-failed" role="status"><${Icon} name="save" /><div>
       <p><strong>A save failed</strong> in ${unsaved.phase} at <time datetime=${unsaved.at}>${moment(unsaved.at)}</time>: ${unsaved.text}</p>
     </div></div>`}
+    ${leaving(run).map((attempt) => html`<${Leaving} key=${attempt.id} attempt=${attempt} />`)}
     ${run.recovering && html`<${Recovering} run=${run} />`}
     ${run.requested && html`<${Requested} run=${run} events=${events} phase=${ladder} />`}
   </div>`;
+}
+
+function leaving(run) {
+  return run.phases.flatMap((phase) => phase.attempts.map((attempt) => ({ ...attempt, saves: phase.kind === "train" })))
+    .filter((attempt) => attempt.leaves_at && !attempt.ended_at);
+}
+
+function Leaving({ attempt }) {
+  const left = useCountdown(attempt.leaves_at);
+  return html`<div class="alert is-waiting"><${Icon} name="clock" /><div>
+    <p><span role="status"><strong>Its capacity goes</strong> at ${moment(attempt.leaves_at)}${attempt.leaves_why ? `: ${attempt.leaves_why}` : ""}.</span>
+    ${left ? ` In ${length(left)}.` : ""} It ${attempt.saves ? "saves, " : ""}leaves ${attempt.pool}${attempt.host ? `, ${attempt.host},` : ""} and ${
+      attempt.saves ? "goes on elsewhere" : "starts again elsewhere"} by itself.</p>
+  </div></div>`;
 }
 
 function Recovering({ run }) {

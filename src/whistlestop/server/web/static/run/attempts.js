@@ -39,11 +39,15 @@ function One({ attempt, run, told, then }) {
     <td class="is-number">${credits(attempt.credits)}</td>
     <td><${Link} href="/runs/${encodeURIComponent(run.id)}?tab=logs&attempt=${attempt.number}"
       aria-label="Logs of attempt ${attempt.number}">Logs<//></td>
-  </tr>${why && html`<tr class="attempt-why"><td></td><td colspan="9"><span>${why}</span></td></tr>`}</tbody>`;
+  </tr>${alive && attempt.leaves_at && html`<tr class="attempt-why attempt-leaves"><td></td><td colspan="9"><span><strong class="tag is-waiting">has to leave</strong> by ${
+    moment(attempt.leaves_at)}${attempt.leaves_why ? `: ${attempt.leaves_why}` : ""}</span></td></tr>`}
+  ${attempt.why_here && html`<tr class="attempt-why attempt-here"><td></td><td colspan="9"><span>Why here: ${withClocks(attempt.why_here)}</span></td></tr>`}
+  ${why && html`<tr class="attempt-why"><td></td><td colspan="9"><span>${why}</span></td></tr>`}</tbody>`;
 }
 
 function why_of(attempt) {
   if (isAlive(attempt) && !attempt.reachable) return `UNREACHABLE since ${moment(attempt.heard_at ?? attempt.started_at)}: its runner has not been heard of`;
+  if (isAlive(attempt) && attempt.waits_for) return `Waits in ${attempt.pool}: ${attempt.waits_for}`;
   return attempt.text ?? attempt.reason;
 }
 

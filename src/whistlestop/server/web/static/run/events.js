@@ -1,4 +1,5 @@
 // What happened, by whom, in both scopes. The newest first; older ones when asked for.
+import { withTimes } from "../actions/words.js";
 import { api } from "../api.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { clock, day } from "../format.js";
@@ -10,13 +11,15 @@ const FOUND = 500;  // events in one answer to a filter
 const TYPING = 250;  // milliseconds without a letter before a search begins
 // All that the server writes by itself, so that one can ask for what is not on the page.
 const KINDS = [
-  "attached", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_fetched", "checkpoint_pinned", "checkpoint_removed",
-  "checkpoint_restored", "checkpoint_set_aside", "checkpoint_unpinned", "checkpoint_verified", "checkpoints_removed", "dropped", "ended", "epoch",
-  "evaluation", "extend_requested", "kill_requested", "leftovers", "note", "notice", "order_seen", "params", "pause_requested",
-  "phase_completed", "phase_failed", "phase_killed", "phase_pending", "phase_running", "phase_skipped", "placed", "preparing",
-  "program", "program_started", "resume_requested", "run_completed", "run_failed", "run_killed", "run_queued", "run_running",
-  "run_starting", "run_waiting", "rung", "save_failed", "save_requested", "set_requested", "steered", "steering_missed", "steering_refused",
-  "stop_requested", "storage_ready", "submitted", "summary", "training",
+  "attached", "budget_forced", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_fetched", "checkpoint_pinned",
+  "checkpoint_removed", "checkpoint_restored", "checkpoint_set_aside", "checkpoint_unpinned", "checkpoint_verified",
+  "checkpoints_removed", "dropped", "ended", "epoch", "escalated", "evaluation", "extend_requested", "host_excluded", "kill_requested",
+  "leftovers", "note", "notice", "notice_fits", "notice_source", "notice_too_short", "order_seen", "params", "pause_requested",
+  "phase_completed", "phase_failed", "phase_killed", "phase_pending", "phase_running", "phase_skipped", "placed", "pool_left",
+  "preempt_requested", "preparing", "program", "program_started", "rehearsal", "rehearsal_requested", "resume_requested", "run_completed",
+  "run_failed", "run_killed", "run_queued", "run_running", "run_starting", "run_waiting", "rung", "save_failed", "save_requested",
+  "set_requested", "steered", "steering_missed", "steering_refused", "stop_requested", "storage_ready", "straggler", "submitted", "summary",
+  "training",
 ];
 const SAVES = ["checkpoint", "checkpoints_removed"];  // of a run that saves often, most of all
 const SCOPES = [["", "both scopes"], ["run", "run"], ["instance", "instance"]];
@@ -95,7 +98,7 @@ function Row({ event }) {
   return html`<tr class="event is-${event.scope}">
     <td class="number"><time datetime=${event.at} title=${event.at}><span class="faint">${day(event.at)}</span> ${clock(event.at)}</time></td>
     <td><span class="kind">${event.kind.replaceAll("_", " ")}</span></td>
-    <td class="event-text">${event.text}</td>
+    <td class="event-text">${withTimes(event.text)}</td>
     <td class="nowrap">${event.actor}</td>
     <td class="nowrap faint">${event.phase ?? event.scope}${event.attempt ? ` · attempt ${event.attempt}` : ""}</td></tr>`;
 }
