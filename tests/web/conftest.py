@@ -172,6 +172,7 @@ def check_page(page_of: Pages) -> Callable[[Page, str], None]:
         SCREENS.mkdir(parents=True, exist_ok=True)
         size = page.viewport_size or WIDE
         page.evaluate(script)
+        expect(page.locator(".is-loading")).to_have_count(0)  # a list that is asked for anew is dimmed
         # Of all that axe looks at, colours alone differ between the two.
         for look, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
             page.emulate_media(color_scheme=look, reduced_motion="reduce")  # type: ignore[arg-type]

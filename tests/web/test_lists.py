@@ -25,12 +25,19 @@ def loop(**env: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
+def one_slot() -> Iterator[ServerProcess]:
     with (
         tempfile.TemporaryDirectory(prefix="whistle-") as directory,
         ServerProcess(Path(directory) / "server", slots=1) as started,
     ):
         yield started
+
+
+@pytest.fixture
+def server(one_slot: ServerProcess) -> Iterator[ServerProcess]:
+    """Its slot is free behind every test, however that ended."""
+    yield one_slot
+    one_slot.end_all()
 
 
 def rows(page: Page) -> list[str]:

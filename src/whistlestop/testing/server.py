@@ -91,7 +91,7 @@ class ServerProcess:
         try:
             if self.process is None:
                 self.start()
-            self._end_all()
+            self.end_all()
         finally:
             for client in self._clients:
                 client.close()
@@ -106,7 +106,7 @@ class ServerProcess:
 
     def clear(self) -> None:
         """As good as new for another test: no run, no open client and nothing said. The rest stays as it is."""
-        self._end_all()
+        self.end_all()
         with self.client() as client:
             ended: list[RunStatus] = ["completed", "failed", "killed"]
             client.bulk("delete", status=ended)
@@ -121,7 +121,8 @@ class ServerProcess:
         words = ("Traceback", "Warning:", "ERROR")
         return [line for line in self.output().splitlines() if any(word in line for word in words)]
 
-    def _end_all(self) -> None:
+    def end_all(self) -> None:
+        """Kill what still runs, and wait for it."""
         with self.client() as client:
             active: list[RunStatus] = ["queued", "starting", "running", "waiting"]
             client.bulk("kill", status=active)

@@ -52,7 +52,7 @@ class DriverProcess:
         with self._lock:
             self._started.wait_for(lambda: self._process is not None or self._closed or self._unable, patience)
             number, process = next(self._numbers), self._process
-            if process is None or process.stdin is None:
+            if self._closed or process is None or process.stdin is None:
                 raise EngineUnreachable(self._words())
             self._asked[number] = answer
             try:
@@ -112,6 +112,8 @@ class DriverProcess:
                 start_new_session=True,  # Ctrl-C is for the server
             )
         with self._lock:
+            if self._closed:  # while it was being started
+                process.kill()
             self._process, self._unable = process, False
             self._started.notify_all()
         assert process.stdout is not None
