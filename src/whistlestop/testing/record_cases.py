@@ -163,9 +163,13 @@ class Recorder:
         return self._state(run) in {state.value for state in RUN_ENDED}
 
     def _pid(self, run: str) -> int:
+        return until(lambda: self._told_pid(run), within=WITHIN, what="what its program's number is")
+
+    def _told_pid(self, run: str) -> int:
+        """0: the runner's word has not come yet."""
         with self._database.read() as connection:
             told = events.of_run(connection, run, kinds=["program_started"], newest=True)
-        return int(told[-1].data["pid"])
+        return int(told[-1].data["pid"]) if told else 0
 
     def close(self) -> None:
         self._database.close()

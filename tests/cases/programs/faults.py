@@ -64,7 +64,7 @@ def directory_missing(case):
 
 
 def file_missing_late(case):
-    Path("checkpoints/pretrained.bin").open("rb")
+    return Path("checkpoints/pretrained.bin").read_bytes()
 
 
 # --- rights --------------------------------------------------------------------------------------------------------
@@ -227,7 +227,8 @@ def config_choice(case):
 def data_gzip(case):
     path = SCRATCH / "shard.json.gz"
     path.write_bytes(gzip.compress(b"x" * 10_000)[:-20])
-    gzip.open(path).read()
+    with gzip.open(path) as file:
+        file.read()
 
 
 def data_npz(case):
@@ -249,7 +250,7 @@ def data_pickle(case):
 
 
 def data_number(case):
-    return [float(each) for each in "0.5,0.7,N/A,0.9".split(",")]
+    return [float(each) for each in ("0.5", "0.7", "N/A", "0.9")]
 
 
 # --- network -------------------------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ def code_recursion(case):
 
 def code_chained(case):
     try:
-        1 / 0
+        return 1 / (case["steps"] - case["steps"])
     except ZeroDivisionError as error:
         raise RuntimeError("the training step failed") from error
 
@@ -489,8 +490,8 @@ def replay_cuda_memory(case):
 
 def replay_cuda_memory_old(case):
     raise RuntimeError(
-        "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; 14.56 GiB already allocated; "
-        "12.75 MiB free; 14.65 GiB reserved in total by PyTorch)"
+        "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; 14.56 GiB already "
+        "allocated; 12.75 MiB free; 14.65 GiB reserved in total by PyTorch)"
     )
 
 
@@ -511,15 +512,17 @@ def replay_ecc(case):
 
 
 def replay_lost(case):
-    print("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", file=sys.stderr)
+    print(
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", file=sys.stderr
+    )
     raise RuntimeError("CUDA error: unspecified launch failure")
 
 
 def replay_nccl_timeout(case):
     print(
-        "[rank1]:[E ProcessGroupNCCL.cpp:563] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=82, "
-        "OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600021 milliseconds before timing "
-        "out.",
+        "[rank1]:[E ProcessGroupNCCL.cpp:563] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=82, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600021 milliseconds "
+        "before timing out.",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     os.abort()
@@ -528,8 +531,8 @@ def replay_nccl_timeout(case):
 def replay_nccl_remote(case):
     raise RuntimeError(
         "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, remote process exited or there was a "
-        "network error, NCCL version 2.19.3\nncclRemoteError: A call failed possibly due to a network error or a remote "
-        "process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.3.14<41233> failed : "
+        "network error, NCCL version 2.19.3\nncclRemoteError: A call failed possibly due to a network error or a "
+        "remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.3.14<41233> failed : "
         "Connection reset by peer"
     )
 

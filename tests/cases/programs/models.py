@@ -1,6 +1,8 @@
 """Small real trainings in numpy. Each has `params`, `learn(step)` and `evaluate()`, and follows the learning rate it is
 given; what is wrong with one is wrong in its options, not in what it prints."""
 
+import itertools
+
 import numpy as np
 
 
@@ -39,7 +41,7 @@ class Network:
         self.rng, self.loss, self.options = rng, loss, options
         scale = options.get("init", 1.0)
         self.params = {}
-        for number, (before, after) in enumerate(zip(sizes, sizes[1:])):
+        for number, (before, after) in enumerate(itertools.pairwise(sizes)):
             self.params[f"w{number}"] = rng.normal(size=(before, after)) * scale / np.sqrt(before)
             self.params[f"b{number}"] = np.zeros(after)
         self.layers = len(sizes) - 1
@@ -174,7 +176,11 @@ class Classes(Supervised):
     """Blobs; with no hidden layer it is a softmax regression."""
 
     def make(self):
-        size, width, kinds = self.options.get("size", 400), self.options.get("width_in", 6), self.options.get("kinds", 4)
+        size, width, kinds = (
+            self.options.get("size", 400),
+            self.options.get("width_in", 6),
+            self.options.get("kinds", 4),
+        )
         centers = self.rng.normal(size=(kinds, width)) * self.options.get("apart", 1.5)
         y = self.rng.integers(0, kinds, size + 300)
         x = centers[y] + self.rng.normal(size=(size + 300, width))
@@ -217,7 +223,10 @@ class Recurrent:
         return states, [state @ self.params["out"] for state in states[1:]]
 
     def waves(self, count):
-        start, pace = self.rng.random((1, count, 1)) * 6, self.options.get("pace", 0.4) + self.rng.random((1, count, 1)) * 0.2
+        start, pace = (
+            self.rng.random((1, count, 1)) * 6,
+            self.options.get("pace", 0.4) + self.rng.random((1, count, 1)) * 0.2,
+        )
         whole = np.sin(start + pace * np.arange(13).reshape(-1, 1, 1))
         whole = whole + self.options.get("noise", 0.02) * self.rng.normal(size=whole.shape)
         return whole[:-1], whole[1:]
@@ -225,8 +234,8 @@ class Recurrent:
     def learn(self, step, lr):
         x, y = self.waves(self.options.get("batch", 16))
         states, outs = self.run(x)
-        apart = [(out - each) / (y.size) for out, each in zip(outs, y)]
-        loss = float(np.mean([(np.mean((out - each) ** 2)) for out, each in zip(outs, y)]))
+        apart = [(out - each) / (y.size) for out, each in zip(outs, y, strict=True)]
+        loss = float(np.mean([(np.mean((out - each) ** 2)) for out, each in zip(outs, y, strict=True)]))
         grads = {name: np.zeros_like(value) for name, value in self.params.items()}
         back = np.zeros_like(states[0])
         for place in range(len(x) - 1, -1, -1):
@@ -241,7 +250,7 @@ class Recurrent:
     def evaluate(self):
         x, y = self.waves(64)
         _, outs = self.run(x)
-        return {"val_loss": float(np.mean([np.mean((out - each) ** 2) for out, each in zip(outs, y)]))}
+        return {"val_loss": float(np.mean([np.mean((out - each) ** 2) for out, each in zip(outs, y, strict=True)]))}
 
 
 class Factors:
@@ -255,7 +264,9 @@ class Factors:
         known = rng.random(truth.shape) < options.get("known", 0.5)
         self.seen, self.kept, self.truth = np.argwhere(known), np.argwhere(~known), truth
         self.params = {"people": 0.3 * rng.normal(size=(people, rank)), "things": 0.3 * rng.normal(size=(things, rank))}
-        self.targets = {name: value.copy() for name, value in self.params.items()} if options.get("detached") else self.params
+        self.targets = (
+            {name: value.copy() for name, value in self.params.items()} if options.get("detached") else self.params
+        )
 
     def guess(self, at):
         return np.sum(self.params["people"][at[:, 0]] * self.params["things"][at[:, 1]], axis=1)
@@ -323,7 +334,7 @@ class Bandit:
         arms = self.rng.choice(len(chances), self.options.get("batch", 16), p=chances)
         rewards = self.worth[arms] + self.options.get("noise", 1.0) * self.rng.normal(size=len(arms))
         grad = np.zeros_like(logits)
-        for arm, reward in zip(arms, rewards):
+        for arm, reward in zip(arms, rewards, strict=True):
             push = -chances.copy()
             push[arm] += 1
             grad += (reward - self.usual) * push
@@ -344,7 +355,13 @@ class Variational(Regression):
         told = super().learn(step, lr)
         weight = min(1.0, step / self.options.get("ramp", 150)) * self.options.get("penalty", 2.0)
         spread = float(np.mean([np.mean(value**2) for value in self.params.values()]))
-        return {**told, "loss": told["loss"] + weight * spread, "recon_loss": told["loss"], "beta": weight, "kl": spread}
+        return {
+            **told,
+            "loss": told["loss"] + weight * spread,
+            "recon_loss": told["loss"],
+            "beta": weight,
+            "kl": spread,
+        }
 
 
 class Grokking(Classes):

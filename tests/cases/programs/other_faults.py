@@ -220,7 +220,9 @@ def config_shape(case):
 def config_choice(case):
     batch, devices = 30, 8
     if batch % devices:
-        raise ValueError(f"invalid configuration: batch_size ({batch}) must be divisible by the number of devices ({devices})")
+        raise ValueError(
+            f"invalid configuration: batch_size ({batch}) must be divisible by the number of devices ({devices})"
+        )
 
 
 # --- data ----------------------------------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ def code_chained(case):
 def code_name(case):
     if case.get("seed", 0) < 0:
         total = 1
-    return total  # noqa: F821
+    return total
 
 
 def code_worker(case):
@@ -509,15 +511,14 @@ def replay_illegal_address(case):
 
 
 def replay_ecc(case):
-    raise XlaRuntimeError("INTERNAL: Failed to allocate: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered")
+    raise XlaRuntimeError(
+        "INTERNAL: Failed to allocate: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered"
+    )
 
 
 def replay_lost(case):
-    class NVMLError_GpuIsLost(Exception):
-        """As the driver's bindings name it."""
-
-    NVMLError_GpuIsLost.__module__, NVMLError_GpuIsLost.__qualname__ = "pynvml", "NVMLError_GpuIsLost"
-    raise NVMLError_GpuIsLost("GPU is lost")
+    error = type("NVMLError_GpuIsLost", (Exception,), {"__module__": "pynvml"})
+    raise error("GPU is lost")
 
 
 def replay_nccl_timeout(case):
@@ -541,5 +542,3 @@ def replay_nccl_remote(case):
 
 def replay_quota(case):
     raise OSError(122, "Disk quota exceeded: '/scratch/user/run-7/optimizer.pt'")
-
-

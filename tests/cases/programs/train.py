@@ -138,7 +138,10 @@ def main():
                 run.log_at(number, {names.get(name, name): value for name, value in told.items()})
             if every and (number + 1) % every == 0:
                 with run.evaluating():
-                    work(CASE.get("evaluation", 0.0) + (CASE.get("long_evaluation", 0.0) if number + 1 >= CASE.get("at", 0) else 0))
+                    work(
+                        CASE.get("evaluation", 0.0)
+                        + (CASE.get("long_evaluation", 0.0) if number + 1 >= CASE.get("at", 0) else 0)
+                    )
                     seen = model.evaluate()
                     if CASE.get("only"):
                         seen = {name: value for name, value in seen.items() if name in CASE["only"]}
@@ -146,7 +149,11 @@ def main():
             if CASE.get("prints") and number % CASE["prints"] == 0:
                 print(f"step {number} " + " ".join(f"{name}={value:.4g}" for name, value in told.items()), flush=True)
             if CASE.get("warns") and number % CASE["warns"] == 0:
-                print(f"UserWarning: {CASE.get('warning', 'the given buffer is not writable')}", file=sys.stderr, flush=True)
+                print(
+                    f"UserWarning: {CASE.get('warning', 'the given buffer is not writable')}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             meeting.wait(number)
     if CASE.get("when") == "end":
         getattr(faults(), CASE["fault"])(CASE)
