@@ -12,9 +12,9 @@ from whistlestop.diagnosis.trends import blocks, noise, trend
 
 _FEWEST = 30  # points before anything is said
 _BEGINNING = 0.1  # of the points: where an output layer finds the mean of what it is taught, learning or not
-_BY_THEN = 0.25  # of the run, if its length is known: the rate has warmed up
+_BY_THEN = 0.3  # of the run, if its length is known: the rate has warmed up
 _NOTHING = 0.02  # of where it began: a fall that nobody would call learning, however sure
-_LITTLE = 0.1  # the same, for the beginning
+_LITTLE = 0.07  # the same, for the beginning
 _HIDDEN = 0.2  # the same, that could be hidden in the noise
 _LEARNED = 0.1  # a loss below this is not that of a model that has to learn everything: ln 2 is 0.69, a variance 1
 _KNOWS = 0.8  # nor is an accuracy above this
@@ -37,11 +37,11 @@ def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> F
     rises = trend(blocks(rest, 30, 3))
     first, now = curve.start, float(np.median(rest[-max(5, len(rest) // 5) :]))
     size = max(abs(first), 1e-12)
-    if 0 <= first < _LEARNED:
+    if 0 <= min(first, now) < _LEARNED:
         return None
     fell, could = -rises.change, -rises.change + 1.64 * rises.unsure
     nothing = first - now < _NOTHING * size and fell < _NOTHING * size
-    hidden = rises.z > -2.0 and first - now < _LITTLE * size + curve.noise
+    hidden = rises.z > -1.64 and first - now < _LITTLE * size + curve.noise / np.sqrt(curve.first)
     sure = nothing or _validation_stands(curve, own)
     if not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
         return None
@@ -77,8 +77,8 @@ def _validation_stands(curve: Curve, own: Sequence[Series]) -> bool:
 
 
 def _gets_better(evidence: Evidence, own: Sequence[Series]) -> bool:
-    """A score that rises, or a validation loss that falls: it learns, whatever its training loss says. Or it has done so
-    before: a score that is high."""
+    """A score that rises, or a validation loss that falls: it learns, whatever its training loss says. Or it has done
+    so before: a score that is high."""
     for each in own:
         way = names.sign(each, evidence.aims)
         if not way or len(each.steps) < 5 or (way == 1 and not names.read(each.name).validation):
