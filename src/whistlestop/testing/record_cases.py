@@ -209,6 +209,9 @@ def record(out: Path, wanted: Sequence[Plan], *, paces: bool = False) -> tuple[i
         finally:
             recorder.close()
             server.close()
+            for group in Path("/sys/fs/cgroup/memory").rglob("case-*"):  # of those that ran out of memory
+                with contextlib.suppress(OSError):
+                    group.rmdir()
 
 
 def _record(out: Path, recorder: Recorder, wanted: Sequence[Plan], paces: bool) -> tuple[int, list[str]]:
