@@ -33,7 +33,7 @@ class Case:
 def load(directory: Path, split: str | None = None) -> Iterator[Case]:
     for path in sorted(directory.iterdir()):
         found = _FILE.fullmatch(path.name)
-        if found is None or found["label"] == "pace" or (split is not None and found["split"] != split):
+        if found is None or found["label"] == "paces" or (split is not None and found["split"] != split):
             continue
         for line in zstandard.decompress(path.read_bytes()).splitlines():
             told = json.loads(line)

@@ -319,7 +319,7 @@ def _pace_faults() -> Iterator[Plan]:
         def make(split: str, index: int, rng: random.Random) -> Config:
             at = rng.randrange(40, 120)
             made = _base(split, index, rng, fault=name, when="step", at=at, steps=200, pace=rng.choice((0.005, 0.02)))
-            return {**made, "plan": {"park": rng.uniform(75.0, 100.0)}}
+            return {**made, "plan": {"park": rng.uniform(200.0, 240.0)}}
 
         return make
 
@@ -328,7 +328,7 @@ def _pace_faults() -> Iterator[Plan]:
 
     def halted(split: str, index: int, rng: random.Random) -> Config:
         made = _base(split, index, rng, steps=100_000, pace=0.01)
-        return {**made, "plan": {"act": "SIGSTOP", "at": rng.randrange(60, 200), "park": rng.uniform(75.0, 100.0)}}
+        return {**made, "plan": {"act": "SIGSTOP", "at": rng.randrange(60, 200), "park": rng.uniform(200.0, 240.0)}}
 
     yield from _several("stopped_process", Cause.STUCK, 2, halted)
 

@@ -39,7 +39,7 @@ from whistlestop.testing.wait import until
 from whistlestop.wire.frames import Progress
 
 SLOTS = 96
-WITHIN = 180.0  # seconds for one case, but for those that are parked
+WITHIN = 240.0  # seconds for one case, but for those that are parked
 EVERY = 50  # cases after which what there is is written
 MEANWHILE = 5  # cases at once, but for those that only wait
 
