@@ -406,8 +406,8 @@ def _ends() -> Iterator[Plan]:
     yield from _several("gloo_rank_dies", Cause.COMMUNICATION, 2, lost)
 
     def small(split: str, index: int, rng: random.Random) -> Config:
-        name = ("shm_loader", "shm_loader", "shm_numpy")[index]
-        made = _base(split, index, rng, fault=name, when="start", wide=100_000 + 30_000 * index)
+        made = _base(split, index, rng, fault="shm_loader", when="start", wide=100_000 + 30_000 * index)
+        made["workers"] = 1 + index
         size = "1m" if split == TUNING else "2m"
         command = f"unshare -m sh -c 'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec python train.py'"
         return {**made, "plan": {"phase": {"command": command}}}
