@@ -132,7 +132,7 @@ def memory_bytes(case):
 
 
 def memory_killed(case):
-    """In a memory cgroup of its own, as a container is."""
+    """In a memory cgroup with its runner, as both are in a container."""
     _in_small_cgroup(48 << 20)
     kept = []
     while True:
@@ -145,7 +145,8 @@ def _in_small_cgroup(limit):
     made = group / f"case-{os.getpid()}"
     made.mkdir()
     (made / "memory.limit_in_bytes").write_text(str(limit))
-    (made / "cgroup.procs").write_text(str(os.getpid()))
+    for member in (os.getppid(), os.getpid()):
+        (made / "cgroup.procs").write_text(str(member))
 
 
 def disk_device(case):
@@ -521,8 +522,8 @@ def replay_lost(case):
 def replay_nccl_timeout(case):
     print(
         "[rank1]:[E ProcessGroupNCCL.cpp:563] [Rank 1] Watchdog caught collective operation timeout: "
-        "WorkNCCL(SeqNum=82, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600021 milliseconds "
-        "before timing out.",
+        "WorkNCCL(SeqNum=82, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600021 "
+        "milliseconds before timing out.",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     os.abort()
@@ -532,8 +533,8 @@ def replay_nccl_remote(case):
     raise RuntimeError(
         "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, remote process exited or there was a "
         "network error, NCCL version 2.19.3\nncclRemoteError: A call failed possibly due to a network error or a "
-        "remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.3.14<41233> failed : "
-        "Connection reset by peer"
+        "remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.3.14<41233> "
+        "failed : Connection reset by peer"
     )
 
 
@@ -561,14 +562,5 @@ def shm_loader(case):
     from torch.utils.data import DataLoader, TensorDataset
 
     data = TensorDataset(torch.zeros(64, case.get("wide", 100_000)))
-    for _ in DataLoader(data, batch_size=32, num_workers=1):
+    for _ in DataLoader(data, batch_size=32, num_workers=case["workers"]):
         pass
-
-
-def shm_numpy(case):
-    from multiprocessing import shared_memory
-
-    import numpy as np
-
-    held = shared_memory.SharedMemory(create=True, size=16 << 20)
-    np.frombuffer(held.buf, np.uint8)[:] = 1
