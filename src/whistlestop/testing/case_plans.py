@@ -371,7 +371,7 @@ def _pace_faults() -> Iterator[Plan]:
 
 
 _COMMANDS: Mapping[str, Sequence[Any]] = {
-    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "accelerate-launch train.py", ["torchrunn", "train.py"]),
+    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "acelerate launch train.py", ["torchrunn", "train.py"]),
     HELD_OUT: (
         ["python3.99", "t.py"],
         "exec deepspeeed t.py",

@@ -34,7 +34,7 @@ from whistlestop.server.store.database import Database
 from whistlestop.testing import case_library, case_plans
 from whistlestop.testing.case_library import Case
 from whistlestop.testing.case_plans import Plan
-from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.server import ServerProcess, environment
 from whistlestop.testing.wait import until
 from whistlestop.wire.frames import Progress
 
@@ -57,6 +57,7 @@ class Recorder:
             str(scratch): "/scratch",
             str(programs): "/home/user/project",
             str(server.data): "/var/lib/whistlestop",
+            environment()["PATH"]: "/home/user/venv/bin:/usr/bin:/bin",
             sys.prefix: "/home/user/venv",
             sys.base_prefix: "/usr",
             socket.gethostname(): "host-1",
