@@ -70,7 +70,11 @@ _BASES: Mapping[str, Sequence[Config]] = {
     ),
     HELD_OUT: (
         {"model": "regression", "lr": 0.01, "options": {"hidden": [32, 16], "optimizer": "adam", "width_in": 3}},
-        {"model": "classes", "lr": 0.05, "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True}},
+        {
+            "model": "classes",
+            "lr": 0.05,
+            "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True, "size": 2000},
+        },
         {"model": "recurrent", "lr": 0.01, "options": {"hidden": [14]}},
         {"model": "linear", "lr": 0.04, "options": {"width_in": 10, "batch": 16}},
     ),
