@@ -75,7 +75,11 @@ def test_a_salvage_that_takes_long_keeps_no_other_run_waiting() -> None:
     patient.salvage(JobId("a-1"))
     until(lambda: "salvage" in engine.hangs, what="the salvage")
     job = patient.launch(launch_of("a-2"), {})
-    until(lambda: patient.poll([job])[job].state is JobState.RUNNING, what="the other run to be launched and polled", within=20)
+    until(
+        lambda: patient.poll([job])[job].state is JobState.RUNNING,
+        what="the other run to be launched and polled",
+        within=20,
+    )
     engine.over.set()
 
 

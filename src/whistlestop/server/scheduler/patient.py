@@ -1,8 +1,8 @@
 """An engine that is reached over a network, and may take its time: nobody waits for it. What is asked of it is done in
 threads of its own; what it says is as of its last answer.
 
-Launches come one after the other, and so do polls, in two lanes. What has to do with a single run's nodes, which may not
-answer, is in neither: it takes as long as it takes, and no other run waits for it.
+Launches come one after the other, and so do polls, in two lanes. What has to do with a single run's nodes, which may
+not answer, is in neither: it takes as long as it takes, and no other run waits for it.
 """
 
 import logging
