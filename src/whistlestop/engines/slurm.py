@@ -6,6 +6,7 @@ accounting and without: only what squeue has forgotten is looked for there.
 """
 
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from whistlestop.engines.slurm_jobs import FORMAT, RECALLED, Job
 from whistlestop.engines.slurm_words import trouble_words
 from whistlestop.wire.launch import Launch, Ticket, http_of
 
+log = logging.getLogger(__name__)
 NAME = "whistle-"
 TIMEOUT = 20.0  # seconds for one command: a controller that is away keeps them waiting
 CANCEL_SECONDS, CANCEL_AGAIN, LOOK_EVERY = 60.0, 5.0, 0.2  # until a cancelled job is proven to be gone
@@ -49,7 +51,9 @@ class SlurmEngine:
         self._accounts_at = 0.0  # by time.monotonic(): when sacct may be asked
 
     def launch(self, launch: Launch, secrets: Mapping[str, str]) -> JobId:
-        """The secrets stay here: the nodes fetch them."""
+        """The secrets stay here: the nodes fetch them. An sbatch that we gave up may be carried out all the same, even
+        after we have looked for its job: then there are two. The next poll cancels one; should both have begun by then,
+        the server lets only the first one have the attempt (services/starts.py)."""
         job = JobId(launch.attempt_id)
         with self._guard:
             if job not in self._queued([job]):  # what was over long ago nobody launches again
@@ -57,7 +61,7 @@ class SlurmEngine:
         return job
 
     def poll(self, jobs: Collection[JobId]) -> Mapping[JobId, JobStatus]:
-        found = self._find(jobs)
+        found = self._find(jobs, once=True)
         doubtful = self._doubtful(found.values())
         return {job: slurm_jobs.status(found.get(job), doubtful) for job in jobs}
 
@@ -82,17 +86,24 @@ class SlurmEngine:
         if found is not None and not found.is_ours and not found.is_over:
             self._run("scancel", found.id)
 
-    def _find(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
+    def _find(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
         """All of them in one question. What squeue has forgotten, minutes after its end, the accounts may know."""
-        found = dict(self._queued(jobs))
+        found = dict(self._queued(jobs, once=once))
         if missing := [job for job in jobs if job not in found]:
             found |= self._recalled(missing)
         return found
 
-    def _queued(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
-        """Of all jobs of this user: that is the same for thousands, and costs the controller less than their names."""
+    def _queued(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
+        """Of all jobs of this user: that is the same for thousands, and costs the controller less than their names.
+        `once`: what Slurm has taken twice is cancelled but for one, see launch."""
         answer = self._run("squeue", "--noheader", "--me", "--states=all", f"--Format={FORMAT}")
-        found = _by_job(slurm_jobs.newest(slurm_jobs.read_queue(answer)))
+        all_of_them = slurm_jobs.read_queue(answer)
+        found = _by_job(slurm_jobs.newest(all_of_them))
+        names = {f"{NAME}{job}" for job in jobs}
+        for twice in slurm_jobs.superfluous([each for each in all_of_them if each.name in names]) if once else ():
+            log.warning("Slurm has taken %s twice: job %s is cancelled", twice.name, twice.id)
+            with contextlib.suppress(EngineUnreachable):  # the next poll tries it again
+                self._run("scancel", twice.id)
         return {job: found[job] for job in jobs if job in found}
 
     def _recalled(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
@@ -174,6 +185,8 @@ class SlurmEngine:
                 'export WHISTLE_BEFORE="$(env)"' if prolog else "",
                 *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
                 prolog,
+                # From Slurm 22.05 on srun does not take it over from the job by itself: the step would get one.
+                'if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi',
                 f"exec srun --export=ALL --kill-on-bad-exit=0 --wait=0 --output=none --error=none {python}",
                 "",
             ]

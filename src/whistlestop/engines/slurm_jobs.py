@@ -111,13 +111,24 @@ def to_ask_about(jobs: Iterable[Job]) -> list[str]:
 
 
 def newest(jobs: Sequence[Job]) -> Mapping[str, Job]:
-    """Of each name. One that lives stands before one that is over: should Slurm have taken a job twice, the first one's
-    runner is the attempt's."""
+    """Of each name, out of those that are given with the oldest first: the newest of those that are over, unless one
+    lives. Should Slurm have taken a job twice, it is the one that has begun, and the first of those."""
     found: dict[str, Job] = {}
     for job in jobs:
-        if job.name not in found or found[job.name].is_over or not job.is_over:
+        before = found.get(job.name)
+        if before is None or _rank(job) > _rank(before) or (before.is_over and job.is_over):
             found[job.name] = job
     return found
+
+
+def superfluous(jobs: Sequence[Job]) -> list[Job]:
+    """Taken twice: a submission that seemed to have failed had not, and was made again. One is enough."""
+    chosen = newest(jobs)
+    return [job for job in jobs if not job.is_over and job != chosen[job.name]]
+
+
+def _rank(job: Job) -> int:
+    return 2 if job.state in _LIVES else int(not job.is_over)
 
 
 def expand(hosts: str) -> list[str]:
