@@ -172,13 +172,19 @@ class Jobs:
                 self._end(row.id, _died_of(status), status.text or "its runner died without a word")
             case JobState.LOST:
                 if self._lease_is_over(engine, row, row.seen_at, now):
-                    self._end(row.id, EndReason.HOST_LOST, status.text or "its host is lost")
+                    if off is not None:
+                        self._never_ran(row.id, *off)
+                    else:
+                        self._end(row.id, EndReason.HOST_LOST, status.text or "its host is lost")
             case JobState.UNKNOWN:
                 if row.seen_at is None or self._lease_is_over(engine, row, row.seen_at, now):
                     self._relaunch(row)
             case JobState.ENDED:
                 # Everything was acknowledged, and yet we do not know the end: the database is older than the disk.
                 if now - row.started_at > LEFT_SECONDS and not self._context.hub.hears(row.id):
+                    if off is not None:
+                        self._never_ran(row.id, *off)
+                        return
                     self._end(row.id, EndReason.RUNNER_LOST, "its runner has left, and nothing tells how it ended")
             case JobState.RUNNING | JobState.PENDING:
                 self._force_kill(engine, row, now)
@@ -213,7 +219,8 @@ class Jobs:
                 case JobState.RUNNING | JobState.PENDING:
                     self._force_kill(engine, row, now)
         for node, (reason, text) in lost.items():
-            self._end_node(row, node, reason, text)
+            early = _left_early(row, known.get(node))
+            self._end_node(row, node, *(early or (reason, text)))
         if not lost and ends:
             self._ask_to_leave(row, now)
 
@@ -353,9 +360,12 @@ class Jobs:
         self._context.hub.over(attempt_id)
         self._context.hub.changed(attempt.run_id)
 
-    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool) -> None:
-        """A node of a cluster says so, before there is a runner. `unfit`: it is the run that can't be run there."""
+    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool, left: bool = False) -> None:
+        """A node of a cluster says so, before there is a runner. `unfit`: it is the run that can't be run there;
+        `left`: it is nobody's fault, the node's capacity goes."""
         reason = EndReason.PREPARE_FAILED if unfit else EndReason.LAUNCH_FAILED
+        if left:
+            reason, text = EndReason.PREEMPTED, f"had to leave before its runner was started: {text}"
         with self._context.database.read() as connection:
             row = phases.attempt(connection, attempt_id)
         if self._context.hub.hears(attempt_id, node):
@@ -414,6 +424,18 @@ def _called_off(row: Row, *, seen: bool = False) -> tuple[EndReason, str] | None
         return EndReason.PAUSED, "paused before its runner was started"
     if row.preempt_at is not None and row.seen_at is None:
         return EndReason.PREEMPTED, f"had to leave before its runner was started: {row.preempt_why}"
+    return None
+
+
+def _left_early(row: Row, node: Row | None) -> tuple[EndReason, str] | None:
+    """Of a node whose runner was never heard of, and that had to leave: it is not lost. Who was told to because of
+    another one explains nothing of the attempt's end."""
+    if node is not None and node.seen_at is not None:
+        return None
+    if row.preempt_at is not None:
+        return EndReason.PREEMPTED, f"had to leave before its runner was started: {row.preempt_why}"
+    if node is not None and node.told:
+        return EndReason.LAUNCH_FAILED, "was told to leave before its runner was started"
     return None
 
 

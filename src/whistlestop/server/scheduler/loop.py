@@ -38,8 +38,8 @@ class Scheduler:
             self._look = True
             self._wake.notify()
 
-    def could_not_start(self, attempt_id: str, node: int, text: str, unfit: bool) -> None:
-        self._passes.jobs.could_not_start(attempt_id, node, text, unfit=unfit)
+    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool, left: bool) -> None:
+        self._passes.jobs.could_not_start(attempt_id, node, text, unfit=unfit, left=left)
 
     def hung_up(self, attempt_id: str) -> None:
         """A runner's connection ended: ask the engine at once whether the runner did."""
