@@ -39,6 +39,7 @@ class Jobs:
         self._context, self._engines, self._url, self._aside = context, engines, url, aside
         self._salvaged: dict[str, float] = {}
         self._tries: Counter[str] = Counter()  # launches of an attempt that did not come up
+        self._unforgettable: dict[JobId, float] = {}  # attempts that could not be forgotten, and when it was tried last
         self._suspects: dict[str, float] = {}  # attempts whose runner hung up -> when it is looked at again
         # Of each node of an attempt: when its engine last said something else of it than lost.
         self._counted_on: dict[tuple[str, int], float] = {}
@@ -398,12 +399,14 @@ class Jobs:
         """`said`: what a cluster says of the end, where the runner could only tell that it had to leave."""
         done: list[JobId] = []
         trouble = 0
-        for job in jobs:
+        for job in sorted(jobs, key=lambda job: self._unforgettable.get(job, 0.0)):  # those with trouble come last
             try:
                 engine.forget(job)
                 done.append(job)
+                self._unforgettable.pop(job, None)
             except (OSError, EngineUnreachable) as error:
                 log.warning("attempt %s could not be forgotten; it is tried again: %s", job, error)
+                self._unforgettable[job] = time.monotonic()
                 if (trouble := trouble + 1) == FORGET_TROUBLE:
                     break
         with self._context.database.write(durable=False) as connection:
