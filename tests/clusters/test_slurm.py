@@ -340,29 +340,8 @@ def test_a_job_that_an_admin_requeues_is_not_started_twice(
         assert len([line for line in server.logs(run) if line.startswith("rank 0 on")]) == 2
 
 
-def test_a_job_that_slurm_took_twice_starts_once(server: ServerProcess, slurm: SlurmCluster, tmp_path: Path) -> None:
-    """As when sbatch gave up, and its job was submitted all the same, after we had looked for it."""
-    slurm.run("scontrol", "update", "partitionname=low", "state=down")
-    try:
-        with server.client() as client:
-            run = submit(server, tmp_path, env={"STEPS": "300"})
-            job = until(lambda: slurm.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip(), what="its job")
-            script = slurm.run("scontrol", "write", "batch_script", job, "-")
-            (tmp_path / "again.sh").write_text(script)
-            name = f"--job-name=whistle-{first_of(client, run).id}"
-            words = ("--nodes=1", "--ntasks-per-node=1", "--export=NONE", "--output=/dev/null", "--no-requeue")
-            slurm.run("sbatch", "-p", "low", name, *words, str(tmp_path / "again.sh"))
-            slurm.run("scontrol", "update", "partitionname=low", "state=up")
-            view = server.wait(run)
-            assert (view.status, [each.status for each in view.phases[0].attempts]) == ("completed", ["completed"])
-            assert len([line for line in server.logs(run) if line.startswith("rank 0 on")]) == 1
-            until(lambda: not slurm.run("squeue", "-h"), within=60, what="both jobs to be gone")
-    finally:
-        slurm.run("scontrol", "update", "partitionname=low", "state=up")
-
-
 def test_a_runner_gets_all_cpus_of_its_slots(server: ServerProcess, slurm: SlurmCluster, tmp_path: Path) -> None:
-    """From 22.05 on srun does not take them over from the job by itself."""
+    """From 22.05 on srun does not take them over from the job by itself, unless it has the whole job as here."""
     with server.client() as client:
         run = submit(server, tmp_path, slots=2)
         training(client, run)
