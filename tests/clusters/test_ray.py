@@ -142,6 +142,9 @@ def test_a_run_trains_on_a_node_and_is_stopped(server: ServerProcess, ray: RayCl
         view = server.wait(run)
         assert view.status == "completed", (view.reason, view.phases[0].attempts, server.output())
         assert view.phases[0].attempts[0].host in ray.hosts
+        found = {each.pool: (each.reachable, each.nodes, each.text) for each in client.clusters()}
+        assert found == dict.fromkeys(("cpus", "gpus", "there"), (True, 3, ""))
+        assert client.clusters()[0].version.startswith("Ray 2.")
     clean(ray)
     until(lambda: reserved(ray) == [], what="the slots to be given back")
 

@@ -1,6 +1,7 @@
 """Runs on a real Slurm of three nodes, without a shared directory: what the nodes need they fetch."""
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -225,6 +226,20 @@ def test_a_pool_is_made_of_a_partition_with_one_command(server: ServerProcess, s
         assert client.pool("counted").slots == 6
         assert client.pool("counted").engine == "slurm"
         client.remove_pool("counted")
+
+
+def test_the_doctor_knows_how_the_cluster_is(server: ServerProcess, slurm: SlurmCluster) -> None:
+    slurm.drain("n2", "new disk")
+    try:
+        with server.client() as client:
+            found = {each.pool: each for each in client.clusters()}
+    finally:
+        slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+    batch, wrong = found["batch"], found["wrong"]
+    assert (batch.reachable, batch.nodes, batch.text) == (True, 2, "not usable: n2 (drained, new disk)")
+    assert re.fullmatch(r"Slurm \d\d\.\d\d\S*", batch.version)
+    assert (wrong.reachable, wrong.nodes) == (True, 0)
+    assert "there is no node in a partition nowhere" in wrong.text
 
 
 def test_a_prolog_prepares_what_the_program_finds_and_the_phase_has_the_last_word(

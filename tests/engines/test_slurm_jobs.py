@@ -14,6 +14,7 @@ from whistlestop.engines.slurm_jobs import (
     status,
     superfluous,
     to_ask_about,
+    usable,
 )
 
 
@@ -128,6 +129,15 @@ def test_nodes_of_which_nobody_knows_whether_they_are_clean() -> None:
         "n1|idle|none\nn2|down*|Not responding\nn3|drained|Kill task failed\nn4|drained|new disk\nn5|allocated*|none\n"
     )
     assert read_nodes(said) == {"n2", "n3", "n5"}
+
+
+def test_nodes_that_can_be_used_and_what_is_with_the_others() -> None:
+    said = (
+        "n1|idle|none\nn1|idle|none\nn2|down*|Not responding\nn3|mixed|none\nn4|drained|new disk\nn5|allocated*|none\n"
+    )
+    nodes, unfit = usable(said)
+    assert nodes == ["n1", "n3"]
+    assert unfit == ["n2 (down*, Not responding)", "n4 (drained, new disk)", "n5 (allocated*)"]
 
 
 def test_only_the_hosts_of_bad_ends_are_asked_about() -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from whistlestop.domain.errors import EngineUnreachable, Refused
 from whistlestop.engines import boot, slurm_jobs
-from whistlestop.engines.base import Can, JobId, JobStatus
+from whistlestop.engines.base import Can, Cluster, JobId, JobStatus
 from whistlestop.engines.slurm_jobs import FORMAT, RECALLED, Job
 from whistlestop.engines.slurm_words import trouble_words
 from whistlestop.wire.launch import Launch, Ticket, http_of
@@ -45,7 +45,7 @@ class SlurmEngine:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self.can = Can(prove_end=True, salvage=False, lease=float(settings.get("lease", 30.0)))
+        self.can = Can(prove_end=True, salvage=False, tells=True, lease=float(settings.get("lease", 30.0)))
         self._guard = threading.Lock()  # one that asks whether a job is there, and submits it if not, at a time
         self._grace: float | None = None
         self._accounts_at = 0.0  # by time.monotonic(): when sacct may be asked
@@ -85,6 +85,20 @@ class SlurmEngine:
         found = self._queued([job]).get(job)
         if found is not None and not found.is_ours and not found.is_over:
             self._run("scancel", found.id)
+
+    def cluster(self) -> Cluster:
+        name = self._settings.get("partition") or ""
+        try:
+            version = self._run("sinfo", "--version").strip()
+            asked = ["--noheader", "--Node", "--format=%N|%T|%E", *([f"--partition={name}"] if name else [])]
+            nodes, unfit = slurm_jobs.usable(self._run("sinfo", *asked))
+        except EngineUnreachable as error:
+            raise EngineUnreachable(f"{error.text.rstrip('.')}. {_REACH}") from error
+        if not nodes and not unfit:
+            text = f"there is no node in a partition {name}: sinfo shows which there are" if name else "it has no nodes"
+        else:
+            text = f"not usable: {', '.join(unfit)}" if unfit else ""
+        return Cluster(version.replace("slurm-wlm", "Slurm").replace("slurm ", "Slurm "), len(nodes), text)
 
     def _find(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
         """All of them in one question. What squeue has forgotten, minutes after its end, the accounts may know."""
@@ -202,7 +216,9 @@ class SlurmEngine:
             done = subprocess.run(command, input=text, env=env, capture_output=True, text=True, timeout=TIMEOUT)
         except FileNotFoundError as error:
             raise EngineUnreachable(f"{command[0]} is not installed on the server's machine.") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            raise EngineUnreachable(f"Slurm does not answer: {command[0]} has taken {TIMEOUT:.0f} s.") from error
+        except OSError as error:
             raise EngineUnreachable(f"Slurm does not answer: {command[0]}: {error}.") from error
         if done.returncode == 0:
             return done.stdout
@@ -216,5 +232,9 @@ def _by_job(found: Mapping[str, Job]) -> Mapping[JobId, Job]:
     return {JobId(name.removeprefix(NAME)): job for name, job in found.items()}
 
 
+_REACH = (
+    "Try `scontrol ping` on the server's machine, as the server's user: is slurmctld up, and slurm.conf the cluster's "
+    "own? The pool's setting `conf` names another one"
+)
 _PASSES = ("Unable to contact", "timed out", "try again", "can't be reached")  # what sbatch says of a busy controller
 _NAMED = ("partition", "constraint", "account", "qos")

@@ -19,6 +19,7 @@ _LIVES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"
 _NODE_LOST = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 _TAKEN_BACK = frozenset({"PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
 _DOWN = ("down", "fail", "unknown", "power", "reboot", "perfctrs")  # what a node's state begins with
+_WORKS = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
 _STUCK = "kill task failed"  # a node's reason: Slurm has given up on ending what is there
 _RANGES = re.compile(r"([^\[\],]*)(?:\[([^\]]*)\])?([^\[\],]*)(?:,|$)")
 
@@ -73,6 +74,16 @@ def read_nodes(answer: str) -> set[str]:
         if state.endswith("*") or state.startswith(_DOWN) or _STUCK in why.lower():
             found.add(name)
     return found
+
+
+def usable(answer: str) -> tuple[list[str], list[str]]:
+    """Of the same: nodes that take jobs now or later, and the others, each with its state and why."""
+    found: dict[str, str] = {}  # a node may be in several partitions
+    for line in answer.splitlines():
+        name, state, why = [*line.strip().split("|", 2), "", ""][:3]
+        works = state.rstrip("+") in _WORKS
+        found[name] = "" if works else f"{name} ({state}{'' if why in ('', 'none') else f', {why}'})"
+    return [name for name, words in found.items() if not words], [words for words in found.values() if words]
 
 
 def status(job: Job | None, doubtful: Collection[str] = ()) -> JobStatus:

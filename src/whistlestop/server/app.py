@@ -181,6 +181,7 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     app.state.could_not_start = scheduler.could_not_start
+    app.state.clusters = scheduler.clusters
     app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)

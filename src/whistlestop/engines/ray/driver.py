@@ -92,9 +92,16 @@ class Driver:
                 return self._attempts.salvage(asked["job"])
             case "forget":
                 return self._attempts.forget(asked["job"])
+            case "cluster":
+                return self._cluster(asked["labels"])
             case "offers":
                 return self._offers(asked["resource"], asked["labels"])
         raise ValueError(f"{what} is not known here")
+
+    def _cluster(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        there = [node for node in self._nodes.matching(labels) if node.has_slots]
+        stay = sum(node.leaves_at is None for node in there)
+        return {"version": self._version, "nodes": stay, "leaving": len(there) - stay}
 
     def _offers(self, resource: str, labels: Mapping[str, str]) -> int:
         """Slots that there are, on nodes that stay."""
@@ -162,6 +169,7 @@ class Driver:
         from whistlestop.engines.ray.nodes import Nodes
 
         self._nodes = Nodes(self._directory, self._warm, lambda: self._attempts.changed())
+        self._version = str(ray.__version__)
         gcs = ray.get_runtime_context().gcs_address
         self._attempts = Attempts(self._records, self._nodes, gcs, lambda jobs: self._say({"news": jobs}))
         self._nodes.look()
@@ -169,7 +177,7 @@ class Driver:
         threading.Thread(target=self._knock, daemon=True).start()
         self._down = ""
         self._up.set()
-        self._say({"up": ray.__version__})
+        self._say({"up": self._version})
 
     def _reachable(self) -> bool:
         host, _, port = self._address.rpartition("//")[2].rpartition(":")

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ray
@@ -174,7 +174,7 @@ class Nodes:
             if now - used > self._warm:
                 with self._lock:
                     self._drop(node.id)
-            elif node.leaves_at is None and _has_slots(node):
+            elif node.leaves_at is None and node.has_slots:
                 self._keep(node)
 
     def _keep(self, node: Node) -> None:
@@ -225,8 +225,3 @@ class Nodes:
         self._watches = {ref: node for ref, node in self._watches.items() if node != node_id}
         if not keep:
             self._answers.forget(node_id)
-
-
-def _has_slots(node: Node) -> bool:
-    own: Collection[str] = ("memory", "object_store_memory")
-    return any(not name.startswith("node:") and name not in own for name in node.resources)

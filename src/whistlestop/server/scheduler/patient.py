@@ -14,7 +14,7 @@ from typing import cast
 
 from whistlestop.domain.errors import EngineUnreachable
 from whistlestop.domain.reasons import EndReason
-from whistlestop.engines.base import Can, Engine, JobId, JobState, JobStatus, Offering
+from whistlestop.engines.base import Can, Cluster, Engine, JobId, JobState, JobStatus, Offering, Telling
 from whistlestop.server.scheduler.aside import Aside
 from whistlestop.server.scheduler.lane import Lane
 from whistlestop.wire.launch import Launch
@@ -83,6 +83,10 @@ class Patient:
         if waits:  # it was not handed over, or nobody knows: should it turn up all the same, the server sends it away
             self._say(job, JobStatus(JobState.UNKNOWN))
         self._poll_lane.soon(self._poll)
+
+    def cluster(self) -> Cluster:
+        """Whoever calls this has a thread of its own."""
+        return cast(Telling, self._engine).cluster()
 
     def offers(self) -> int:
         """Whoever calls this has a thread of its own."""
