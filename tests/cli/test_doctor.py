@@ -185,7 +185,7 @@ def test_a_pool_whose_cluster_can_t_be_reached_is_named_with_what_to_do(served: 
     assert (answer.code, said.code) == (1, 1)
     assert checks["pool cloud"]["fit"] is False
     assert "/nowhere/python can't be started" in checks["pool cloud"]["text"]
-    assert "✗ pool cloud  Ray at 127.0.0.1:9 can't be reached." in said.out
+    assert "✗ pool cloud    Ray at 127.0.0.1:9 can't be reached." in said.out
 
 
 def test_the_look_at_this_machine_finds_the_server(served: Whistle) -> None:
