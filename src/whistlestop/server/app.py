@@ -52,6 +52,7 @@ from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.kits import Kits
 from whistlestop.server.services.settings import Settings, default_slots
+from whistlestop.server.services.starts import Starts
 from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import admin as admin_store
@@ -180,7 +181,8 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     app.state.could_not_start = scheduler.could_not_start
-    app.state.kits, app.state.url = Kits(), url
+    app.state.clusters = scheduler.clusters
+    app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
     for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal):

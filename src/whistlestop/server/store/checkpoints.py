@@ -131,9 +131,13 @@ def pinned_in_trash(connection: sa.Connection) -> Sequence[Row]:
 
 
 def over(connection: sa.Connection, now: float, limit: int = 500) -> Sequence[Row]:
-    """Those that can't be had back any more."""
-    query = sa.select(checkpoints).where(checkpoints.c.trashed_until <= now)
-    return connection.execute(query.order_by(checkpoints.c.trashed_until).limit(limit)).all()
+    """Those that can't be had back any more: so many of each run, so that those of a storage that is away keep none of
+    the others'."""
+    gone = checkpoints.c.trashed_until <= now
+    place = sa.func.row_number().over(partition_by=checkpoints.c.run_id, order_by=checkpoints.c.trashed_until)
+    numbered = sa.select(checkpoints.c.id, place.label("place")).where(gone).subquery()
+    query = sa.select(checkpoints).join(numbered, numbered.c.id == checkpoints.c.id).where(numbered.c.place <= limit)
+    return connection.execute(query.order_by(checkpoints.c.trashed_until)).all()
 
 
 def remove(connection: sa.Connection, run_id: str, ids: Collection[str]) -> None:
