@@ -1,7 +1,6 @@
 """A run is looked at: what is found is kept, what is gone is over, and its guards are asked. When, is in
 scheduler/watching.py; what guards do is in guarding.py."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,11 +175,3 @@ def _tell(
         attempt=attempt,
         data=data,
     )
-
-
-def open_in_order(rows: Sequence[Row]) -> list[Row]:
-    """As a person reads them: what is fatal first, the surest first."""
-    from whistlestop.diagnosis.findings import KINDS, Weight
-
-    order = {Weight.FATAL: 0, Weight.BAD: 1, Weight.HINT: 2}
-    return sorted(rows, key=lambda row: (order[KINDS[Cause(row.cause)].weight], -row.confidence, row.id))

@@ -19,6 +19,7 @@ from whistlestop.server.store import checkpoints, events, findings, phases
 from whistlestop.wire.spec import Do, GuardSpec
 
 Row = sa.Row[Any]
+SPOILS = frozenset({Cause.NON_FINITE, Cause.DIVERGING})  # what is saved from then on is no good
 LEAVING = 30.0  # seconds for a program that is started again and has something worth saving
 
 
@@ -76,7 +77,7 @@ class _Doing:
         self._run, self._phase, self._attempt, self._evidence = run, phase, attempt, evidence
 
     def do(self, guard: GuardSpec, action: Action, history: list[Act]) -> bool:
-        back = self._back(guard, action) if action.do is Do.ROLL_BACK else None
+        back = self._back(guard, action)
         made = sum(act.guard == action.guard and act.do is guard.do for act in history)
         text = self._words(guard, action, made, back)
         new = findings.acted(
@@ -108,7 +109,7 @@ class _Doing:
                 "dry": action.dry,
                 "cause": action.finding.cause,
                 "step": action.finding.step,
-                **(back.data() if back is not None else {}),
+                **(back.data() if back is not None and action.do is Do.ROLL_BACK else {}),
             },
         )
         if action.dry or action.do is Do.NOTIFY:
@@ -118,6 +119,8 @@ class _Doing:
 
     def _ask(self, action: Action, text: str, back: "_Back | None") -> None:
         by = stop_by(action.finding.cause)
+        if back is not None:
+            self._pass_over(back)
         match action.do:
             case Do.KILL:
                 verbs.by_guard(self._context, self._connection, self._run, by, "kill")
@@ -127,11 +130,7 @@ class _Doing:
                 phases.ask_stop(self._connection, self._phase.id, by=by, at=self._now)
             case Do.FAIL:
                 self._end(action, by, text, fails=True)
-            case Do.RESTART:
-                self._end(action, by, text, fails=False)
-            case Do.ROLL_BACK:
-                if back is not None:
-                    self._pass_over(back)
+            case Do.RESTART | Do.ROLL_BACK:
                 self._end(action, by, text, fails=False)
 
     def _end(self, action: Action, by: str, text: str, *, fails: bool) -> None:
@@ -153,15 +152,16 @@ class _Doing:
         phases.update(self._connection, self._phase.id, passed_over=over, skips=[list(each) for each in skips])
 
     def _back(self, guard: GuardSpec, action: Action) -> "_Back | None":
-        """Where to, and without which data. None: the finding does not say where it began."""
-        step = action.finding.step
-        if step is None:
+        """Where to, and without which data: a guard that acts upon what spoils the training has nobody go on from what
+        was saved since, whatever else it does. None: nothing is spoilt, or the finding does not say where it began."""
+        step, rolls = action.finding.step, action.do is Do.ROLL_BACK
+        if step is None or not (rolls or action.finding.cause in SPOILS):
             return None
         bad_from = safe_until(self._evidence, action.finding.cause, step) + 1
         rows = checkpoints.of_run(self._connection, self._run.id, self._phase.name)
         good = next((row.step for row in rows if checkpoints.eligible(row) and row.step < bad_from), None)
         begins = good if good is not None else self._run.parent_step if self._phase.restore_from else 0
-        return _Back(bad_from, good, _left_out(guard, self._phase, begins or 0, step))
+        return _Back(bad_from, good, _left_out(guard, self._phase, begins or 0, step) if rolls else ())
 
     def _words(self, guard: GuardSpec, action: Action, made: int, back: "_Back | None") -> str:
         name, number = self._phase.name, self._attempt.number
