@@ -1,5 +1,5 @@
-"""A loop over numbered data, perhaps by several ranks, that goes wrong where it is told to. Environment: LENGTH (steps),
-BAD (numbers of batches, by commas, on rank BAD_RANK), PACE, DIE (exit with these words on stderr instead of NaN).
+"""A loop over numbered data, perhaps by several ranks, that goes wrong where it is told to. Environment: LENGTH, BAD
+(numbers of batches, by commas, on rank BAD_RANK), PACE, DIE (exit with these words on stderr instead of a NaN).
 
 What each attempt trained on is appended to trained-RANK as lines "attempt step batch"."""
 

@@ -24,7 +24,7 @@ def of_runs(connection: sa.Connection, run_ids: Collection[str], *, whole: bool)
 
 def headline(found: Sequence[FindingView]) -> str | None:
     """What a failed run failed of, where that says more than its reason does."""
-    first = next((each for each in found if each.weight == Weight.FATAL), None)
+    first = next((each for each in found if each.weight == "fatal"), None)
     return KINDS[Cause(first.cause)].says if first is not None and first.cause not in _TOLD else None
 
 
