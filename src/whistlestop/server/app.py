@@ -47,6 +47,7 @@ from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.scheduler.patient import Patient
+from whistlestop.server.scheduler.watching import Watching
 from whistlestop.server.services import accounts, sessions, storages
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
@@ -103,6 +104,8 @@ class Server:
             engines = ByPool(self.context, self._engine)
             self._scheduler = Scheduler(Passes(self.context, engines, lambda: self.url), tick=self.settings.tick)
             self.context.hub.connect_scheduler(self._scheduler.wake)
+            self._watching = Watching(self.context)
+            self.context.hub.connect_diagnosis(self._watching.suspect)
             self.app = make_app(self.context, self._scheduler, lambda: self.url)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
@@ -139,9 +142,11 @@ class Server:
         sys.setswitchinterval(0.0005)
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
+        self._watching.start()
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
+            self._watching.stop()
             self._scheduler.stop()
 
     def dashboard_link(self) -> str:

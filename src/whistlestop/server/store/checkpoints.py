@@ -50,6 +50,18 @@ def eligible(row: Row) -> bool:
     return bool(row.healthy and row.verified and row.trashed_until is None)
 
 
+def pass_over(connection: sa.Connection, run_id: str, phase: str, *, attempt: int, step: int) -> int:
+    """No run resumes from these by itself any more. How many they are that could have been."""
+    query = checkpoints.update().where(
+        checkpoints.c.run_id == run_id,
+        checkpoints.c.phase == phase,
+        checkpoints.c.attempt <= attempt,
+        checkpoints.c.step >= step,
+        checkpoints.c.healthy,
+    )
+    return connection.execute(query.values(healthy=False)).rowcount
+
+
 def newest_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[tuple[str, str], Row]:
     """By run and phase: what each would resume from."""
     rank = sa.func.row_number().over(

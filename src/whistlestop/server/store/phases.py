@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from whistlestop.domain import states
-from whistlestop.domain.lifecycle import AttemptFacts, PhaseFacts, RunFacts
+from whistlestop.domain.lifecycle import AttemptFacts, PhaseFacts, RunFacts, Verdict
 from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry
 from whistlestop.domain.states import (
     ATTEMPT_TRANSITIONS,
@@ -291,6 +291,8 @@ def _phase_facts(row: Row, newest: Row | None, saved: Row | None, in_vain: int) 
         saved_step=saved.step if saved is not None else None,
         failure=row.failure,
         failure_step=row.failure_step,
+        held=row.guarded and row.unjudged is not None,
+        verdict=Verdict(**row.verdict) if row.verdict else None,
         attempt=None
         if newest is None
         else AttemptFacts(
