@@ -10,13 +10,15 @@ Mark = tuple[int, float]  # a step, and the time at which it was done
 
 MOST = 128  # marks of one run: thinned beyond, so that a look costs the same after an hour and after a month
 WARM_UP = 10  # steps before anything is told: the first ones are not like the others
-BLOCKS = 16  # parts of equal steps that the history is cut into: what they differ by is what the pace varies by
+BLOCKS = 8  # parts of equal steps that the history is cut into: what they differ by is what the pace varies by
 
 # Fitted on the tuning half of the recorded paces and on nothing else (tests/cases, docs/adr/0029-kill-or-wait.md); the
 # test on the other half says how often the truth lies inside.
-RECENT = 0.25  # how much the newer half of the history weighs beside the whole
-FLOOR = 0.06  # no pace is steadier than this: what has never happened yet
-LOW, HIGH = -0.8, 6.0  # of the ratio of truth to estimate, in its own deviations: one run in ten lies beyond either
+RECENT = 0.5  # how much the newer half of the history weighs beside the whole
+MEMORY = 0.7  # Hurst's exponent: 0.5 if every block were for itself; slow spells last, so means settle more slowly
+FLOOR = 0.08  # no pace is known better than this
+FARTHER = 0.1  # for every e-fold that is to come beyond what was seen: what has never happened yet
+LOW, HIGH = -1.56, 1.64  # of the ratio of truth to estimate, in deviations: one run in ten lies beyond either
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def seconds_left(pace: Pace | None, steps: int) -> Left | None:
     paces = _paces(history)
     recent = paces[len(paces) // 2 :]
     likely = steps * _mean(paces) ** (1 - RECENT) * _mean(recent) ** RECENT
-    deviation = math.sqrt(_variance(paces) * (1 / len(paces) + made / (len(paces) * steps)) + FLOOR**2)
+    ahead = max(1e-9, steps / made)
+    settles = 2 * MEMORY - 2
+    own = _variance(paces) * (len(paces) ** settles + (len(paces) * ahead) ** settles)
+    deviation = math.sqrt(own + FLOOR**2 + (FARTHER * math.log1p(ahead)) ** 2)
     return Left(likely * _power(LOW * deviation), likely, likely * _power(HIGH * deviation))
 
 

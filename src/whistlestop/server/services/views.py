@@ -210,7 +210,7 @@ def _run_view(
 ) -> RunView:
     now = context.clock()
     by_phase = {row.id: [attempt for attempt in attempts if attempt.phase_id == row.id] for row in rows}
-    current = _current(rows)
+    current = current_phase(rows)
     newest = by_phase[current.id][-1] if current is not None and by_phase[current.id] else None
     return RunView(
         id=run.id,
@@ -335,7 +335,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     phase_rows = phases.of_runs(connection, [row.id for row in waiting])
     found = {}
     for row, position in zip(waiting, runs.positions(connection, waiting), strict=True):
-        phase = _current(phase_rows.get(row.id, []))
+        phase = current_phase(phase_rows.get(row.id, []))
         wants = demands.of(row.spec, phase.name, phase.slots).wants if phase is not None else Wants()
         if wants not in known:
             known[wants] = candidates(wants, there, context.hub.records)
@@ -347,7 +347,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     return found
 
 
-def _current(rows: Sequence[Row]) -> Row | None:
+def current_phase(rows: Sequence[Row]) -> Row | None:
     """The phase that runs, else the next one, else the last."""
     for state in (PhaseState.RUNNING, PhaseState.PENDING):
         for row in rows:
