@@ -18,7 +18,6 @@ PASSING = frozenset(
     {Cause.NETWORK, Cause.COMMUNICATION, Cause.DEVICE_FAULT, Cause.BAD_HOST, Cause.KILLED_OUTSIDE, Cause.DISK_FULL}
 )
 _SPOILT = frozenset({Cause.NON_FINITE, Cause.DIVERGING})  # what was saved behind its first step is no good
-_COSTS = frozenset({Cause.SLOW_RANK, Cause.DATA_STARVED, Cause.THROTTLED, Cause.BAD_HOST, Cause.SAVES_FAIL})
 _LIVE = frozenset({"starting", "running"})
 _ENDED = frozenset({"completed", "failed", "killed"})
 
@@ -88,34 +87,31 @@ def _of_live(evidence: Evidence, worst: Finding | None, saved: Saved | None, com
         return _Said(Verdict.WAIT, "It holds no slots and costs nothing as it is.", "Resume it, or let it wait.")
     if worst is None:
         return _without_findings(evidence, coming)
-    sure = worst.confidence >= SURE
+    if worst.confidence < SURE:
+        return _unsure(f"There are signs of trouble, too few to throw work away for: {_plain(worst)}.")
     if worst.weight is Weight.FATAL:
-        return _of_fatal(worst, saved, sure)
+        return _of_fatal(worst, saved)
     match worst.cause:
-        case Cause.NOT_DECREASING if sure:
+        case Cause.NOT_DECREASING:
             return _Said(Verdict.KILL, f"It does not learn: {_plain(worst)}.", worst.what_to_do)
-        case Cause.OVERFITTING | Cause.PLATEAUED if sure:
+        case Cause.OVERFITTING | Cause.PLATEAUED:
             why = "More steps make it worse" if worst.cause is Cause.OVERFITTING else "More steps do not make it better"
             return _Said(Verdict.STOP, f"{why}: {_plain(worst)}.", f"Stop it now: {_kept(evidence)}.")
-        case cause if cause in _COSTS:
-            return _Said(
-                Verdict.WAIT, f"It gets on, at a higher cost than it need have: {_plain(worst)}.", worst.what_to_do
-            )
-    return _unsure(f"There are signs of trouble, too few to throw work away for: {_plain(worst)}.")
+    reason = f"It gets on, at a higher cost than it need have: {_plain(worst)}."
+    return _Said(Verdict.WAIT, reason, worst.what_to_do)
 
 
-def _of_fatal(worst: Finding, saved: Saved | None, sure: bool) -> _Said:
+def _of_fatal(worst: Finding, saved: Saved | None) -> _Said:
     if saved is not None:
         return _Said(
             Verdict.FIX_AND_CONTINUE,
             f"As it is it can't come to a good end: {_plain(worst)}.",
             f"{worst.what_to_do} Its checkpoint at step {saved.step:,} is good to continue from.",
-            sure,
         )
     spoilt = worst.cause in _SPOILT
     none = "there is no checkpoint from before" if spoilt else "there is no checkpoint to go on from"
     do = "Kill it, and begin again with a lower learning rate or gradient clipping." if spoilt else worst.what_to_do
-    return _Said(Verdict.KILL, f"As it is it can't come to a good end, and {none}: {_plain(worst)}.", do, sure)
+    return _Said(Verdict.KILL, f"As it is it can't come to a good end, and {none}: {_plain(worst)}.", do)
 
 
 def _without_findings(evidence: Evidence, coming: Forecast) -> _Said:
