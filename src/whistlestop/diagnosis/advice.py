@@ -118,9 +118,7 @@ def _without_findings(evidence: Evidence, coming: Forecast) -> _Said:
     fraction, gain = _fraction(evidence), coming.gain
     if coming.left is None or fraction is None:
         why = "it does not say how many steps it will make" if not evidence.place.total else "it has only begun"
-        return _Said(
-            Verdict.WAIT, f"Too early to tell: {why}, and nothing is wrong so far.", "Look again later.", False
-        )
+        return _unsure(f"Too early to tell: {why}, and nothing is wrong so far.")
     if fraction >= NEARLY_DONE and (gain is None or gain.better[1] > 0):
         improving = " and still improving" if gain is not None and gain.distinct else ""
         return _Said(Verdict.WAIT, f"Nothing is wrong, and it is nearly done{improving}.", "Let it finish.")
