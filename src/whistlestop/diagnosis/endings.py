@@ -86,8 +86,8 @@ def _of_program(evidence: Evidence, end: End, lines: Sequence[Line]) -> Finding 
         or read.follows
         or (read.cause is Cause.CODE_ERROR and read.raised.name in ("RuntimeError", "SystemExit"))
     ):
-        other = signals.of_child(lines) or _launched(end, lines)
-        if other is not None and said is None:
+        other = _launched(end, lines) or (signals.of_child(lines) if said is None else None)
+        if other is not None:
             return _finding(evidence, end, *other)
         if said is not None and (read is None or read.follows):
             return _finding(evidence, end, said[0], said[1] - 0.03, said[2].text, quoted=said[2])
@@ -104,6 +104,8 @@ def _launched(end: End, lines: Sequence[Line]) -> tuple[Cause, float, str] | Non
     errors = [text for text in usage if not text.lower().startswith("usage")]
     if end.exit_code == 2 and usage:
         return Cause.WRONG_CONFIG, 0.97, (errors or usage)[-1]
+    if end.exit_code == 127 and "shared librar" in _last_text(lines):
+        return Cause.MISSING_MODULE, 0.9, _last_text(lines)
     if end.exit_code == 127:
         return Cause.COMMAND_NOT_FOUND, 0.95, _last_text(lines) or "exit code 127"
     if end.exit_code == 126:
@@ -168,6 +170,9 @@ def _crash(evidence: Evidence, end: End, sent: "signals.Sent", lines: Sequence[L
     read = root(lines, None)
     if sent.name == "SIGABRT" and read is not None and read.cause is not Cause.CODE_ERROR:
         return _raised(evidence, end, read)
+    left = signals.shared_memory_left(lines) if sent.name == "SIGBUS" else ""
+    if left:
+        return _finding(evidence, end, Cause.SHARED_MEMORY, 0.85, f"SIGBUS, and {left}")
     frame = signals.crashed_in(lines)
     where = f" in {frame}" if frame else ""
     return _finding(evidence, end, Cause.CRASHED, 0.95, f"{sent.name}: {sent.says}{where}")

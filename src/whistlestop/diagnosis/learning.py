@@ -78,7 +78,7 @@ def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]
     flat, learned = blocks(curve.values[-count:], 20, 3), curve.start - float(np.min(curve.levels(30)))
     last = trend(flat)
     could = -last.change + 1.64 * last.unsure
-    if learned < 5 * curve.noise or last.z < -1.0 or could > 0.03 * learned or _dropped_before(curve):
+    if learned < 5 * curve.noise or last.z < -1.64 or could > 0.03 * learned or _dropped_before(curve):
         return None
     if any(_still_improves(Curve(each, way), curve.steps[-count]) for each, way in _validations(evidence, own)):
         return None

@@ -36,6 +36,7 @@ _QUOTED = re.compile(r"""['"<]((?:[^'"<>\n]|(?<=\w)'(?=\w))+)['">]""")
 _PATH = re.compile(
     r"(?<![\w.])(?:[a-z0-9]+:/)?(?:/[\w.@%+=-]+){2,}/?|(?<!\w)[\w-]+(?:/[\w.-]+)+|\b[\w-]+\.(?:\w{2,9})\b"
 )
+_LIKE_A_PATH = re.compile(r"/|\.\w{1,9}$")
 _HOST = re.compile(r"(?:host=|://|to |for |resolve )['\"]?([\w-]+(?:\.[\w-]+)+(?::\d+)?)")
 _BATCH = re.compile(r"(?i)((?:--)?(?:per[_-]device[_-])?(?:train[_-])?batch[_-]?size)[\"']?\s*[=: ]\s*(\d+)")
 _WANTED = re.compile(
@@ -110,7 +111,7 @@ def _config(text: str) -> str:
 
 def _path(text: str) -> str:
     """What is quoted and looks like a path, else what looks like one."""
-    quoted: list[str] = [part for part in _QUOTED.findall(text) if "/" in part or re.search(r"\.\w{1,9}$", part)]
+    quoted: list[str] = [part for part in _QUOTED.findall(text) if len(part) > 3 and _LIKE_A_PATH.search(part)]
     if quoted:
         return quoted[-1]
     plain: list[str] = [part for part in _PATH.findall(text) if "/" in part]

@@ -78,6 +78,11 @@ def of_child(lines: Sequence[Line]) -> tuple[Cause, float, str] | None:
     return None
 
 
+def shared_memory_left(lines: Sequence[Line]) -> str:
+    """Python's own word for shared memory that nobody gave back: with a bus error, there was too little of it."""
+    return next((line.text for line in reversed(lines[-60:]) if "leaked shared_memory" in line.text), "")
+
+
 def crashed_in(lines: Sequence[Line]) -> Frame | None:
     """Where it was, as faulthandler tells: the newest call comes first."""
     began = next((at for at in range(len(lines) - 1, -1, -1) if _FATAL.match(plain(lines[at])[1])), None)

@@ -1,6 +1,6 @@
-"""Made curves, healthy and not, each a function of a random generator: what the rules are tried on beside real cases."""
+"""Made curves, healthy and not, each a function of a random generator: what rules are tried on beside real cases."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from whistlestop.diagnosis.evidence import Evidence, Place, Series
 
 Values = NDArray[np.float64]
-Made = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 
 
 def series(name: str, values: Sequence[float] | Values, *, every: int = 1, pace: float = 0.1, **more: Any) -> Series:
@@ -100,7 +99,7 @@ def reward(random: np.random.Generator) -> tuple[Series, ...]:
 
 
 def spikes(random: np.random.Generator) -> tuple[Series, ...]:
-    part, values = _decay(random)
+    _, values = _decay(random)
     for _ in range(int(random.integers(1, 5))):
         at = int(random.integers(5, len(values)))
         wide = max(1, int(random.uniform(0.005, 0.03) * len(values)))
@@ -118,7 +117,7 @@ def converged(random: np.random.Generator) -> tuple[Series, ...]:
 
 def with_validation(random: np.random.Generator) -> tuple[Series, ...]:
     """Validation comes down and stays, as noisy as a small one is."""
-    part, values = _decay(random)
+    _, values = _decay(random)
     every = max(1, len(values) // int(random.integers(8, 40)))
     level = 0.1 + 0.2 * random.random()
     val = _noisy(random, np.maximum(values[::every] * 1.1, values.min() + level), random.uniform(0.005, 0.08))
