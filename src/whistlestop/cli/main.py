@@ -21,6 +21,7 @@ COMMANDS = {
     "simulate": "simulate",
     "ls": "ls",
     "show": "show",
+    "advise": "advise",
     "watch": "watch",
     "logs": "logs",
     "events": "events",

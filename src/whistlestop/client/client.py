@@ -18,6 +18,7 @@ from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable
 from whistlestop.wire import api
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
+    from whistlestop.wire.advice import AdviceView
     from whistlestop.wire.charts import Charts, SeriesList
     from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, SavingView, StorageView, Verified
     from whistlestop.wire.pages import Consequences
@@ -271,6 +272,12 @@ class Client(PoolCalls, LossCalls, UsageCalls):
         from whistlestop.wire.timeline import TimelineView
 
         return self._get(TimelineView, f"/runs/{quoted(run)}/timeline")
+
+    def advice(self, run: str, *, phase: str | None = None) -> "AdviceView":
+        """Kill, stop, wait, or fix and continue: why, and what each choice costs. Changes nothing."""
+        from whistlestop.wire.advice import AdviceView
+
+        return self._get(AdviceView, f"/runs/{quoted(run)}/advice", {"phase": phase})
 
     def consequences(
         self, run: str, verb: Literal["stop", "pause", "kill", "cancel", "delete"], *, phase: str | None = None

@@ -27,6 +27,7 @@ from whistlestop.engines.ray.engine import Drivers, RayEngine
 from whistlestop.engines.slurm import SlurmEngine
 from whistlestop.server.api import (
     admin,
+    advice,
     charts,
     checkpoints,
     link,
@@ -190,7 +191,7 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal):
+    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)

@@ -65,7 +65,7 @@ class CreditsView(Shape):
     used: float = 0.0
     estimated: float | None = None  # if it runs to its end; None = can't be told yet
     saved: float | None = None  # after a kill: what was left unspent
-    low: float | None = None  # in nine of ten cases the whole lies between; None = can't be told yet
+    low: float | None = None  # in eight of ten cases the whole lies between; None = can't be told yet
     high: float | None = None
     redone: float | None = None  # of those used: for steps that had been made before; only in the single-run answer
     kinds: dict[str, float] = {}  # of those used, by kind of time (see /usage); only in the single-run answer

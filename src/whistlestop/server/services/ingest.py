@@ -233,9 +233,9 @@ class ProgressKeeper:
             return self._context.clock() - self._written >= PERSIST_EVERY
         hub.progress[self._attempt.id] = progress
         if progress.loop_started_at:
-            hub.paces[self._attempt.id] = hub.paces.get(self._attempt.id, Pace()).told(
-                progress.step, progress.progress_at
-            )
+            # From the begin of the loop on: a server that was away has missed the reports, not how long they took.
+            known = hub.paces.get(self._attempt.id) or Pace().told(progress.resumed_step, progress.loop_started_at)
+            hub.paces[self._attempt.id] = known.told(progress.step, progress.progress_at)
         hub.shown(self._attempt.run_id)
         return self._context.clock() - self._written >= PERSIST_EVERY
 

@@ -10,10 +10,10 @@ from whistlestop.capacity.choose import Candidate, Wants, candidates
 from whistlestop.capacity.pools import Market, Pool, hosts_of
 from whistlestop.capacity.room import Room
 from whistlestop.capacity.waits import explain
-from whistlestop.domain import credits
+from whistlestop.domain import credits, estimates
 from whistlestop.domain.clock import iso
 from whistlestop.domain.credits import Charge
-from whistlestop.domain.estimates import seconds_between
+from whistlestop.domain.estimates import Left, Pace
 from whistlestop.domain.ledger import Kind
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
@@ -42,7 +42,6 @@ from whistlestop.wire.api import (
 
 Row = sa.Row[Any]
 CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.BUDGET, StopReason.DEADLINE)
-WARM_UP = 10  # steps before a time left is told: the first ones are not like the others
 
 
 def run_views(
@@ -140,16 +139,26 @@ def progress_of(context: Context, attempt: Row | None) -> ProgressView:
 
 
 def seconds_left(context: Context, attempt: Row | None) -> float | None:
-    """By the pace of this attempt's own loop."""
+    left = left_of(context, attempt)
+    return left.likely if left is not None else None
+
+
+def left_of(context: Context, attempt: Row | None) -> Left | None:
+    """Seconds by the pace of this attempt's own loop."""
     if attempt is None or attempt.state != AttemptState.STARTED:
         return None
     said = context.hub.progress.get(attempt.id)
     if said is None or not said.total or not said.loop_started_at:
         return None
-    done, spent = said.step - said.resumed_step, said.progress_at - said.loop_started_at
-    if done < WARM_UP or spent <= 0:
-        return None
-    return max(0.0, (said.total - said.step) * spent / done)
+    return estimates.seconds_left(pace_of(context, attempt.id), said.total - said.step)
+
+
+def pace_of(context: Context, attempt_id: str) -> Pace | None:
+    """As this server has seen it, from the begin of its loop on."""
+    known, said = context.hub.paces.get(attempt_id), context.hub.progress.get(attempt_id)
+    if known is not None or said is None or not said.loop_started_at:
+        return known
+    return Pace().told(said.resumed_step, said.loop_started_at).told(said.step, said.progress_at)
 
 
 def charges(attempts: Iterable[Row]) -> list[Charge]:
@@ -164,22 +173,14 @@ def credits_of(context: Context, run: Row, attempts: Sequence[Row], now: float) 
     if not live:
         return CreditsView(used=spent, estimated=spent if run.ended_at is not None else None)
     rates = [len(row.slots) * row.price for row in live]
-    lefts = [seconds_left(context, row) for row in live]
-    likely = credits.estimated(spent, zip(rates, lefts, strict=True))
-    between = [_left_between(context, row, left) for row, left in zip(live, lefts, strict=True)]
+    lefts = [left_of(context, row) for row in live]
+    paired = list(zip(rates, lefts, strict=True))
     return CreditsView(
         used=spent,
-        estimated=likely,
-        low=credits.estimated(spent, [(rate, each and each[0]) for rate, each in zip(rates, between, strict=True)]),
-        high=credits.estimated(spent, [(rate, each and each[1]) for rate, each in zip(rates, between, strict=True)]),
+        estimated=credits.estimated(spent, [(rate, left.likely if left else None) for rate, left in paired]),
+        low=credits.estimated(spent, [(rate, left.low if left else None) for rate, left in paired]),
+        high=credits.estimated(spent, [(rate, left.high if left else None) for rate, left in paired]),
     )
-
-
-def _left_between(context: Context, attempt: Row, left: float | None) -> tuple[float, float] | None:
-    said = context.hub.progress.get(attempt.id)
-    if left is None or said is None:
-        return None
-    return seconds_between(context.hub.paces.get(attempt.id), said.total - said.step, left)
 
 
 def with_kinds(context: Context, connection: sa.Connection, view: RunView) -> RunView:
@@ -213,7 +214,7 @@ def _run_view(
 ) -> RunView:
     now = context.clock()
     by_phase = {row.id: [attempt for attempt in attempts if attempt.phase_id == row.id] for row in rows}
-    current = _current(rows)
+    current = current_phase(rows)
     newest = by_phase[current.id][-1] if current is not None and by_phase[current.id] else None
     return RunView(
         id=run.id,
@@ -345,7 +346,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     phase_rows = phases.of_runs(connection, [row.id for row in waiting])
     found = {}
     for row, position in zip(waiting, runs.positions(connection, waiting), strict=True):
-        phase = _current(phase_rows.get(row.id, []))
+        phase = current_phase(phase_rows.get(row.id, []))
         wants = demands.of(row.spec, phase.name, phase.slots).wants if phase is not None else Wants()
         if wants not in known:
             known[wants] = candidates(wants, there, context.hub.records)
@@ -357,7 +358,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     return found
 
 
-def _current(rows: Sequence[Row]) -> Row | None:
+def current_phase(rows: Sequence[Row]) -> Row | None:
     """The phase that runs, else the next one, else the last."""
     for state in (PhaseState.RUNNING, PhaseState.PENDING):
         for row in rows:
