@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -51,7 +52,8 @@ class Moment(NamedTuple):
     marks: tuple[int, ...] = ()
 
 
-class Usual(NamedTuple):
+@dataclass(frozen=True)
+class Usual:
     """Seconds that one piece of work takes: one step, one evaluation."""
 
     median: float
@@ -67,6 +69,7 @@ class Rhythm:
         self._histories: dict[Doing, _History] = {}
         self._moment: Moment | None = None
         self._seen_at = self._now = self._since = 0.0
+        self.broken = 0.0  # seconds of the last silence that has ended
 
     def see(self, at: float, moment: Moment) -> bool:
         """The program is there now. True: it has got on since the last look."""
@@ -77,7 +80,8 @@ class Rhythm:
         if before == moment:
             return False
         if before is not None:
-            self._learn(before, self._now - self._since, moment.step - before.step)
+            self.broken = self.silent
+            self._learn(before, self.silent, moment.step - before.step)
         self._since = self._now
         return True
 

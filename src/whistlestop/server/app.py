@@ -37,6 +37,7 @@ from whistlestop.server.api import (
     problems,
     rehearsal,
     runs,
+    stacks,
     streams,
     timeline,
     usage,
@@ -183,7 +184,7 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.kits, app.state.url = Kits(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal):
+    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, stacks):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)
