@@ -26,6 +26,7 @@ COMMANDS = {
     "logs": "logs",
     "events": "events",
     "metrics": "metrics",
+    "stacks": "stacks",
     "save": "save",
     "extend": "extend",
     "set": "set_params",

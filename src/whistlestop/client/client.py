@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from whistlestop.client.losses import LossCalls
 from whistlestop.client.pages import joined
 from whistlestop.client.pools import PoolCalls
+from whistlestop.client.stacks import StackCalls
 from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import quoted
 from whistlestop.client.usage import UsageCalls
@@ -31,7 +32,7 @@ TOPICS = ("run", "events", "logs", "progress", "metrics")
 POINTS_AT_ONCE = 200_000  # of metrics in one answer: the server's own limit
 
 
-class Client(PoolCalls, LossCalls, UsageCalls):
+class Client(PoolCalls, LossCalls, StackCalls, UsageCalls):
     """Talks to one server. RUN arguments are an id, `#number`, number or unique name."""
 
     # --- runs --------------------------------------------------------------------------------------------------

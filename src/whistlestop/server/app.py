@@ -38,6 +38,7 @@ from whistlestop.server.api import (
     problems,
     rehearsal,
     runs,
+    stacks,
     streams,
     timeline,
     usage,
@@ -191,7 +192,9 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice):
+    for module in (
+        runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice, stacks,
+    ):  # fmt: skip
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)
