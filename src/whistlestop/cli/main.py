@@ -45,6 +45,7 @@ COMMANDS = {
     "pools": "pools",
     "hosts": "hosts",
     "usage": "usage",
+    "alerts": "alerts",
     "token": "token",
     "secret": "secret",
     "doctor": "doctor",

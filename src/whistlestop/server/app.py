@@ -27,6 +27,7 @@ from whistlestop.engines.ray.engine import Drivers, RayEngine
 from whistlestop.engines.slurm import SlurmEngine
 from whistlestop.server.api import (
     admin,
+    alerts,
     charts,
     checkpoints,
     link,
@@ -43,6 +44,7 @@ from whistlestop.server.api import (
 )
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
+from whistlestop.server.scheduler.alerts import Alerts
 from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
@@ -102,6 +104,8 @@ class Server:
             engines = ByPool(self.context, self._engine)
             self._scheduler = Scheduler(Passes(self.context, engines, lambda: self.url), tick=self.settings.tick)
             self.context.hub.connect_scheduler(self._scheduler.wake)
+            self._alerts = Alerts(self.context, lambda: self.url)
+            self.context.hub.alerts_changed = self._alerts.wake
             self.app = make_app(self.context, self._scheduler, lambda: self.url)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
@@ -138,10 +142,12 @@ class Server:
         sys.setswitchinterval(0.0005)
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
+        self._alerts.start()
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
             self._scheduler.stop()
+            self._alerts.stop()
 
     def dashboard_link(self) -> str:
         """A page that signs its first visitor in, with the token of the data directory."""
@@ -183,7 +189,7 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.kits, app.state.url = Kits(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal):
+    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, alerts):
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)
