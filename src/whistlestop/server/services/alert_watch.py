@@ -119,9 +119,10 @@ def _stated(cadence: str, pace: Pace | None, batches: int) -> float | None:
     unit = unit.removesuffix("s")
     if unit in _SECONDS:
         return int(count) * _SECONDS[unit]
-    steps = int(count) * {"step": 1, "epoch": batches}.get(unit, 0)
-    left = seconds_left(pace, steps) if steps else None
-    return left.likely if left is not None else None
+    if unit not in ("step", "epoch"):
+        return None  # auto
+    left = seconds_left(pace, int(count) * (batches if unit == "epoch" else 1))
+    return left.likely if left is not None and left.likely > 0 else None
 
 
 def _every(attempt: Row) -> tuple[str, ...]:
