@@ -24,7 +24,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
-        self._diagnosis: Callable[[str], None] = lambda run_id: None
+        self._diagnosis: Callable[[str, bool], None] = lambda run_id, anew: None
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
         self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
         self.spendings = Spendings()
@@ -49,12 +49,13 @@ class Hub:
         self._scheduler(run_id)
         self.shown(run_id)
 
-    def connect_diagnosis(self, look: Callable[[str], None]) -> None:
+    def connect_diagnosis(self, look: Callable[[str, bool], None]) -> None:
         self._diagnosis = look
 
-    def suspected(self, run_id: str) -> None:
-        """Something may be wrong with the run, or right again: a diagnosis is due."""
-        self._diagnosis(run_id)
+    def suspected(self, run_id: str, *, anew: bool) -> None:
+        """Something may be wrong with the run, or right again: a diagnosis is due. `anew`: an attempt has begun or
+        ended, so what was known of it is old."""
+        self._diagnosis(run_id, anew)
 
     def goes(self, place: Place, until: float) -> None:
         """Nothing is started there before that time."""
