@@ -47,6 +47,7 @@ COMMANDS = {
     "pools": "pools",
     "hosts": "hosts",
     "usage": "usage",
+    "alerts": "alerts",
     "token": "token",
     "secret": "secret",
     "doctor": "doctor",

@@ -28,6 +28,7 @@ from whistlestop.engines.slurm import SlurmEngine
 from whistlestop.server.api import (
     admin,
     advice,
+    alerts,
     charts,
     checkpoints,
     link,
@@ -45,6 +46,7 @@ from whistlestop.server.api import (
 )
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
+from whistlestop.server.scheduler.alerts import Alerts
 from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
@@ -108,6 +110,8 @@ class Server:
             self.context.hub.connect_scheduler(self._scheduler.wake)
             self._watching = Watching(self.context)
             self.context.hub.connect_diagnosis(self._watching.suspect)
+            self._alerts = Alerts(self.context, lambda: self.url)
+            self.context.hub.alerts_changed = self._alerts.wake
             self.app = make_app(self.context, self._scheduler, lambda: self.url)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
@@ -145,11 +149,13 @@ class Server:
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
         self._watching.start()
+        self._alerts.start()
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
             self._watching.stop()
             self._scheduler.stop()
+            self._alerts.stop()
 
     def dashboard_link(self) -> str:
         """A page that signs its first visitor in, with the token of the data directory."""
@@ -194,6 +200,7 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     problems.install(app)
     for module in (
         runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice, stacks,
+        alerts,
     ):  # fmt: skip
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)

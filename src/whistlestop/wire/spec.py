@@ -104,6 +104,14 @@ class PhaseSpec:
 
 
 @dataclass(frozen=True)
+class AlertSpec:
+    """One receiver that is told of this run, beside those that its project has."""
+
+    to: str
+    on: tuple[str, ...] = ()  # domain.alerts.AlertKind; empty: as the receiver was set up
+
+
+@dataclass(frozen=True)
 class Spec:
     name: str
     phases: tuple[PhaseSpec, ...]
@@ -111,6 +119,7 @@ class Spec:
     priority: int = 0  # higher first
     budget: float | None = None  # credits
     deadline: timedelta | None = None  # from submit to the end
+    alerts: tuple[AlertSpec, ...] = ()
 
     def phase(self, name: str) -> PhaseSpec:
         return next(phase for phase in self.phases if phase.name == name)

@@ -12,13 +12,14 @@ from whistlestop.domain.stops import Ladder
 from whistlestop.wire import spec_values as values
 from whistlestop.wire.mistakes import Mistakes, shown
 from whistlestop.wire.spec import CapacitySpec, CheckpointSpec, PhaseKind, PhaseSpec, Secret, Spec
+from whistlestop.wire.spec_alerts import alerts_of
 from whistlestop.wire.spec_capacity import capacity_of
 from whistlestop.wire.spec_guards import Guarded, guards_of
 from whistlestop.wire.spec_map import MAX_ENTRIES, Map
 from whistlestop.wire.spec_sets import MAIN, put_all
 from whistlestop.wire.yaml_text import MAX_BYTES, Node, mapping, plain, read, write
 
-RUN_KEYS = ("name", "project", "priority", "budget", "deadline", "phases")
+RUN_KEYS = ("name", "project", "priority", "budget", "deadline", "alerts", "phases")
 SHORT_KEYS = (  # of a phase; also at the top of a file without `phases`
     "kind", "command", "workdir", "env", "slots", "nodes", "ranks", "time_limit", "retries", "checkpoint",
     "stop_when", "grace", "capacity", "work", "guards", "guards_dry",
@@ -112,6 +113,7 @@ def _spec(top: Map) -> Spec | None:
         priority=top.take("priority", values.integer(-1_000_000, 1_000_000), 0),
         budget=top.take("budget", values.positive, None),
         deadline=top.take("deadline", values.lasting, None),
+        alerts=alerts_of(top),
     )
 
 

@@ -110,7 +110,8 @@ class Passes:
             self._killed(connection, runs.get(connection, run_id), now)
         else:
             text = change.state.value + (f": {change.reason}" if change.reason else "")
-            events.add(connection, run_id, f"run_{change.state.value}", text, at=now)
+            data = {"attention": change.attention} if change.attention else None
+            events.add(connection, run_id, f"run_{change.state.value}", text, at=now, data=data)
 
     def _killed(self, connection: sa.Connection, run: Row, now: float) -> None:
         attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, []) if run.attempts else []

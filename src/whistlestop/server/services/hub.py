@@ -25,6 +25,7 @@ class Hub:
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
         self._diagnosis: Callable[[str, bool], None] = lambda run_id, anew: None
+        self.alerts_changed: Callable[[], None] = lambda: None  # wakes whoever sends them
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
         self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
         self.spendings = Spendings()
@@ -75,6 +76,7 @@ class Hub:
         """There is something new to show, nothing to decide."""
         self._wake(run_id)
         self._wake(ALL)
+        self.alerts_changed()
 
     def ordered(self, attempt_id: str, order: Order) -> None:
         """A new order for this attempt's runner, durable by now. Handed over as it is: looking it up again would be

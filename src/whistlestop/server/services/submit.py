@@ -11,7 +11,7 @@ from whistlestop.domain.checkpoints import latest
 from whistlestop.domain.errors import BadRequest, NoCheckpoint, NotFound, Problem, SpecInvalid
 from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import PhaseState, RunState
-from whistlestop.server.services import budgets, bundles, changes, fitting, ingest, storages, views
+from whistlestop.server.services import budgets, bundles, changes, fitting, ingest, receivers, storages, views
 from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import admin, checkpoints, events, phases, runs
@@ -186,6 +186,7 @@ def _create(
             return views.run_view(context, connection, known)
         fitting.check(connection, spec)
         _check_secrets(connection, spec)
+        receivers.check(connection, spec)
         _check_still_there(context, connection, values, parent)
         judged = budgets.check(context, connection, spec, workflow=values.get("workflow"), force=force)
         run = runs.insert(
