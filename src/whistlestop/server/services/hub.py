@@ -130,6 +130,12 @@ class Hub:
         with self._lock:
             return self._rehearsals.pop(attempt_id, [])
 
+    def ask_all_stacks(self, attempt_id: str, nodes: int, asked: Stacks, *, but: int | None = None) -> None:
+        """Of all nodes, or of all but one."""
+        for node in range(nodes):
+            if node != but:
+                self.ask_stacks(attempt_id, node, asked)
+
     def ask_stacks(self, attempt_id: str, node: int, asked: Stacks) -> None:
         with self._lock:
             self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
