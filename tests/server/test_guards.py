@@ -110,8 +110,9 @@ def test_a_guard_in_dry_mode_and_one_that_tells_do_nothing_else(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     guards = ({"when": "non_finite", "do": "kill", "dry": True}, {"when": "non_finite", "do": "notify"})
-    run = train(server, tmp_path, *guards, env={"BAD": "5", "LENGTH": 120, "PACE": 0.02})
+    run = train(server, tmp_path, *guards, env={"BAD": "5", "LENGTH": 100_000})
     until(lambda: len(acts(client, run)) == 2, within=60, what="both guards to say something")
+    client.stop(run.id)
     view = server.wait(run.id)
     assert view.status == "completed"
     assert [len(view.phases), len(view.phases[0].attempts)] == [1, 1]
@@ -138,7 +139,7 @@ def test_a_run_that_goes_wrong_again_and_again_is_started_again_as_often_as_it_m
 def test_a_program_that_hangs_is_started_again_from_its_checkpoint_and_finishes(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    env = {"BAD": "31", "HALT": 1, "LENGTH": 60, "PACE": 0.05, "WHISTLE_STUCK_AFTER": 2}
+    env = {"BAD": "31", "HALT": 1, "LENGTH": 60, "PACE": 0.02, "WHISTLE_STUCK_AFTER": 2}
     run = train(server, tmp_path, {"when": "stuck", "do": "restart"}, env=env)
     view = server.wait(run.id)
     assert view.status == "completed", view.reason
