@@ -562,14 +562,45 @@ def shm_loader(case):
     from torch.utils.data import DataLoader, TensorDataset
 
     data = TensorDataset(torch.zeros(64, case.get("wide", 100_000)))
-    for _ in DataLoader(data, batch_size=32, num_workers=1):
+    for _ in DataLoader(data, batch_size=32, num_workers=case["workers"]):
         pass
 
 
-def shm_numpy(case):
-    from multiprocessing import shared_memory
+# --- torch's own words, said by torch -------------------------------------------------------------------------------
 
-    import numpy as np
 
-    held = shared_memory.SharedMemory(create=True, size=16 << 20)
-    np.frombuffer(held.buf, np.uint8)[:] = 1
+def torch_shape(case):
+    import torch
+
+    torch.nn.Linear(768, 10)(torch.zeros(32, 784))
+
+
+def torch_damaged(case):
+    import torch
+
+    path = SCRATCH / "model.pt"
+    torch.save({"weights": torch.zeros(1000)}, path)
+    path.write_bytes(path.read_bytes()[:2000])
+    torch.load(path)
+
+
+def torch_missing(case):
+    import torch
+
+    torch.load("pretrained/resnet50.pt")
+
+
+def torch_memory(case):
+    import torch
+
+    _limit_memory(300 << 20)
+    torch.zeros(1 << 30)
+
+
+def torch_twice(case):
+    import torch
+
+    weights = torch.ones(3, requires_grad=True)
+    loss = (weights * weights).sum()
+    loss.backward()
+    loss.backward()
