@@ -70,7 +70,11 @@ _BASES: Mapping[str, Sequence[Config]] = {
     ),
     HELD_OUT: (
         {"model": "regression", "lr": 0.01, "options": {"hidden": [32, 16], "optimizer": "adam", "width_in": 3}},
-        {"model": "classes", "lr": 0.05, "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True}},
+        {
+            "model": "classes",
+            "lr": 0.05,
+            "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True, "size": 2000},
+        },
         {"model": "recurrent", "lr": 0.01, "options": {"hidden": [14]}},
         {"model": "linear", "lr": 0.04, "options": {"width_in": 10, "batch": 16}},
     ),
@@ -118,7 +122,7 @@ _RAISED: Mapping[Cause, Sequence[tuple[str, str]]] = {
     ),
     Cause.MISSING_FILE: (
         ("file_missing", "start"), ("file_missing_numpy", "start"), ("file_missing_config", "import"),
-        ("directory_missing", "start"), ("file_missing_late", "step"),
+        ("directory_missing", "start"), ("file_missing_late", "step"), ("torch_missing", "start"),
     ),
     Cause.NOT_ALLOWED: (
         ("not_allowed_read", "start"), ("not_allowed_write", "step"), ("not_allowed_fixed", "step"),
@@ -126,6 +130,7 @@ _RAISED: Mapping[Cause, Sequence[tuple[str, str]]] = {
     ),
     Cause.HOST_MEMORY: (
         ("memory_numpy", "start"), ("memory_list", "step"), ("memory_bytes", "step"), ("memory_killed", "step"),
+        ("torch_memory", "step"),
     ),
     Cause.DISK_FULL: (
         ("disk_device", "step"), ("disk_numpy", "step"), ("disk_pickle", "end"), ("disk_limit", "step"),
@@ -133,11 +138,11 @@ _RAISED: Mapping[Cause, Sequence[tuple[str, str]]] = {
     ),
     Cause.WRONG_CONFIG: (
         ("config_argument", "import"), ("config_type", "import"), ("config_key", "start"), ("config_shape", "step"),
-        ("config_choice", "start"),
+        ("config_choice", "start"), ("torch_shape", "step"),
     ),
     Cause.BAD_DATA: (
         ("data_gzip", "start"), ("data_npz", "start"), ("data_json", "step"), ("data_pickle", "step"),
-        ("data_number", "step"),
+        ("data_number", "step"), ("torch_damaged", "start"),
     ),
     Cause.NETWORK: (
         ("network_name", "start"), ("network_refused", "start"), ("network_slow", "start"), ("network_reset", "step"),
@@ -146,6 +151,7 @@ _RAISED: Mapping[Cause, Sequence[tuple[str, str]]] = {
     Cause.CODE_ERROR: (
         ("code_index", "step"), ("code_type", "step"), ("code_attribute", "start"), ("code_assert", "step"),
         ("code_recursion", "step"), ("code_chained", "step"), ("code_name", "end"), ("code_worker", "start"),
+        ("torch_twice", "step"),
     ),
     Cause.ENDED_EARLY: (
         ("exit_zero", "step"), ("exit_hard", "step"), ("exit_system", "step"), ("exit_none", "step"),
@@ -371,7 +377,7 @@ def _pace_faults() -> Iterator[Plan]:
 
 
 _COMMANDS: Mapping[str, Sequence[Any]] = {
-    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "accelerate-launch train.py", ["torchrunn", "train.py"]),
+    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "acelerate launch train.py", ["torchrunn", "train.py"]),
     HELD_OUT: (
         ["python3.99", "t.py"],
         "exec deepspeeed t.py",
@@ -419,12 +425,12 @@ def _ends() -> Iterator[Plan]:
 
 
 def _healthy() -> Iterator[Plan]:
-    def shape(kind: str, **more: Any) -> Iterator[Plan]:
+    def shape(kind: str, count: int = 5, **more: Any) -> Iterator[Plan]:
         def make(split: str, index: int, rng: random.Random) -> Config:
             given = {name: value(split, index, rng) if callable(value) else value for name, value in more.items()}
             return _base(split, given.pop("base", index), rng, **given)
 
-        return _several(kind, HEALTHY, 5, make)
+        return _several(kind, HEALTHY, count, make)
 
     def options(**more: Any) -> Callable[[str, int, random.Random], Config]:
         return lambda split, index, rng: {
@@ -479,6 +485,11 @@ def _healthy() -> Iterator[Plan]:
     yield from shape(
         "late_insight", model="grokking", base=1, lr=0.02, steps=400, evaluate_every=10, pace=0.002,
         options=options(hidden=[24], optimizer="adam", decay=0.02, size=150, apart=(1.5, 2.0)),
+    )  # fmt: skip
+    yield from shape(
+        "torch", 3, model="torch", steps=150, schedule="cosine",
+        lr=lambda s, i, r: 0.01 if s == TUNING else 0.004,
+        options=lambda s, i, r: {"hidden": [32] if s == TUNING else [48], "dropout": 0.0 if s == TUNING else 0.2},
     )  # fmt: skip
     yield from shape("uneven_pace", jitter=0.5, pace=0.006)
     yield from shape("warns_a_lot", warns=3, prints=1, steps=120)

@@ -20,6 +20,7 @@ from whistlestop.testing.case_plans import HEALTHY, SPLITS
 RECORDED = Path("tests/cases/recorded")
 EARLIER = (0.4, 0.75)  # parts of a healthy run at which it is looked at too, while it runs
 NOTHING = "nothing"
+LAST = "recorded"  # the look that was recorded, at the end or while it ran
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Verdict:
     case: Case
     found: str  # a Cause, or nothing
     says: str = ""
-    view: str = "recorded"
+    view: str = LAST
 
     @property
     def right(self) -> bool:
@@ -68,7 +69,7 @@ def _of_healthy(case: Case) -> Verdict:
 
 
 def _views(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
-    yield "recorded", evidence
+    yield LAST, evidence
     times = sorted(at for series in evidence.series if series.kind == "program" for at in series.times)
     newest = evidence.place.started_at  # an earlier attempt can't be looked at again: its place is not known
     times = [at for at in times if at >= newest]
@@ -84,11 +85,13 @@ def table(found: Sequence[Verdict]) -> str:
         faulty = [each for each in mine if each.case.label != HEALTHY]
         healthy = [each for each in mine if each.case.label == HEALTHY]
         real = [each for each in faulty if not each.case.replayed]
+        alarmed = [each.view == LAST for each in healthy if not each.right]
         lines += [
             f"## {split.replace('_', ' ')}",
             "",
             f"Right first cause: {_share(faulty)} of the faulty ones, {_share(real)} without the replayed ones.",
-            f"False alarms: {sum(not each.right for each in healthy)} of {len(healthy)} healthy ones.",
+            f"False alarms: {len(alarmed)} of {len(healthy)} healthy ones, each looked at {1 + len(EARLIER)} times; "
+            f"{sum(alarmed)} of them at the last look.",
             "",
             "| label | cases | replayed | right | recall | precision | instead |",
             "|---|---:|---:|---:|---:|---:|---|",

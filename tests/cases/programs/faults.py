@@ -564,3 +564,43 @@ def shm_loader(case):
     data = TensorDataset(torch.zeros(64, case.get("wide", 100_000)))
     for _ in DataLoader(data, batch_size=32, num_workers=case["workers"]):
         pass
+
+
+# --- torch's own words, said by torch -------------------------------------------------------------------------------
+
+
+def torch_shape(case):
+    import torch
+
+    torch.nn.Linear(768, 10)(torch.zeros(32, 784))
+
+
+def torch_damaged(case):
+    import torch
+
+    path = SCRATCH / "model.pt"
+    torch.save({"weights": torch.zeros(1000)}, path)
+    path.write_bytes(path.read_bytes()[:2000])
+    torch.load(path)
+
+
+def torch_missing(case):
+    import torch
+
+    torch.load("pretrained/resnet50.pt")
+
+
+def torch_memory(case):
+    import torch
+
+    _limit_memory(300 << 20)
+    torch.zeros(1 << 30)
+
+
+def torch_twice(case):
+    import torch
+
+    weights = torch.ones(3, requires_grad=True)
+    loss = (weights * weights).sum()
+    loss.backward()
+    loss.backward()

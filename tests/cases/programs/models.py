@@ -372,7 +372,48 @@ class Grokking(Classes):
         super().make()
 
 
+class Torch:
+    """A classifier as most programs have one."""
+
+    def __init__(self, rng, options):
+        import torch
+
+        torch.manual_seed(int(rng.integers(1 << 30)))
+        torch.set_num_threads(1)
+        self.torch, self.batch = torch, options.get("batch", 32)
+        size, kinds = options.get("size", 1500), options.get("kinds", 4)
+        centers = torch.randn(kinds, 8) * 1.5
+        y = torch.randint(0, kinds, (size + 300,))
+        x = centers[y] + torch.randn(size + 300, 8)
+        self.x, self.y, self.test_x, self.test_y = x[:size], y[:size], x[size:], y[size:]
+        hidden = options.get("hidden", [32])[0]
+        dropout = torch.nn.Dropout(options.get("dropout", 0.0))
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(8, hidden), torch.nn.ReLU(), dropout, torch.nn.Linear(hidden, kinds)
+        )
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.01)
+        self.params = {name: value.detach().numpy() for name, value in self.net.named_parameters()}
+
+    def learn(self, step, lr):
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        chosen = self.torch.randint(0, len(self.x), (self.batch,))
+        loss = self.torch.nn.functional.cross_entropy(self.net(self.x[chosen]), self.y[chosen])
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = self.torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+        return {"loss": loss.item(), "grad_norm": norm.item()}
+
+    def evaluate(self):
+        with self.torch.no_grad():
+            out = self.net(self.test_x)
+            loss = self.torch.nn.functional.cross_entropy(out, self.test_y).item()
+            return {"val_loss": loss, "val_acc": (out.argmax(1) == self.test_y).float().mean().item()}
+
+
 MODELS = {
+    "torch": Torch,
     "regression": Regression,
     "linear": Linear,
     "classes": Classes,

@@ -541,3 +541,41 @@ def replay_nccl_remote(case):
 
 def replay_quota(case):
     raise OSError(122, "Disk quota exceeded: '/scratch/user/run-7/optimizer.pt'")
+
+
+# --- torch's own words, said by torch -------------------------------------------------------------------------------
+
+
+def torch_shape(case):
+    import torch
+
+    torch.nn.Linear(10, 5).load_state_dict(torch.nn.Linear(10, 7).state_dict())
+
+
+def torch_damaged(case):
+    import torch
+
+    path = SCRATCH / "optimizer.pt"
+    path.write_bytes(b"not a checkpoint at all" * 10)
+    torch.load(path)
+
+
+def torch_missing(case):
+    import torch
+
+    torch.jit.load("exported/encoder.ts")
+
+
+def torch_memory(case):
+    import torch
+
+    _limit_memory(200 << 20)
+    table = torch.ones(4000, 4000)
+    torch.cat([table] * 30)
+
+
+def torch_twice(case):
+    import torch
+
+    weights = torch.ones(3, requires_grad=True)
+    weights += 1
