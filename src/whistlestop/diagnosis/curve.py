@@ -34,7 +34,11 @@ class Curve:
     @cached_property
     def start(self) -> float:
         """The median of its first points, a twentieth of them and five at most: a loss falls fastest here."""
-        return float(np.median(self.values[: max(1, min(5, len(self) // 20))]))
+        return float(np.median(self.values[: self.first]))
+
+    @property
+    def first(self) -> int:
+        return max(1, min(5, len(self) // 20))
 
     def levels(self, most: int, least: int = 1) -> Values:
         return blocks(self.values, most, least)

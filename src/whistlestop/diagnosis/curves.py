@@ -24,7 +24,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     own = _of_one_rank(evidence.series)
     game = names.is_game(own)
     losses = [Curve(each) for each in names.losses(own, evidence.aims)[:_LOOKED_AT] if len(each.steps) > 2]
-    away = [each for each in (diverging(curve, evidence, game=game) for curve in losses) if each is not None]
+    away = [each for each in (diverging(curve, evidence, own, game=game) for curve in losses) if each is not None]
     if away:
         return away[:1]
     calm = [] if game else [each for each in losses if not names.read(each.series.name).game]
@@ -38,7 +38,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def _non_finite(evidence: Evidence) -> list[Finding]:
     """Of all metrics the one that went first: the others follow from it."""
-    odd = [(series.odd, series) for series in evidence.series if series.odd is not None and series.kind == "program"]
+    odd = [(series.odd, series) for series in evidence.series if series.odd is not None and series.kind != "system"]
     if not odd:
         return []
     first, series = min(odd, key=lambda each: (each[0].step, each[0].at, each[1].rank, each[1].name))
@@ -68,6 +68,6 @@ def _of_one_rank(series: Sequence[Series]) -> list[Series]:
     """Of every metric the lowest rank's, in an order that does not depend on how they came."""
     found: dict[str, Series] = {}
     for each in sorted(series, key=lambda each: (each.name, each.rank, len(each.steps))):
-        if each.kind == "program":
+        if each.kind != "system":
             found.setdefault(each.name, each)
     return list(found.values())

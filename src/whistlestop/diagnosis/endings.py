@@ -170,9 +170,9 @@ def _crash(evidence: Evidence, end: End, sent: "signals.Sent", lines: Sequence[L
     read = root(lines, None)
     if sent.name == "SIGABRT" and read is not None and read.cause is not Cause.CODE_ERROR:
         return _raised(evidence, end, read)
-    left = signals.shared_memory_left(lines) if sent.name == "SIGBUS" else ""
+    left = signals.shared_memory_left(evidence) if sent.name == "SIGBUS" else ""
     if left:
-        return _finding(evidence, end, Cause.SHARED_MEMORY, 0.85, f"SIGBUS, and {left}")
+        return _finding(evidence, end, Cause.SHARED_MEMORY, 0.8, f"SIGBUS, and {left}")
     frame = signals.crashed_in(lines)
     where = f" in {frame}" if frame else ""
     return _finding(evidence, end, Cause.CRASHED, 0.95, f"{sent.name}: {sent.says}{where}")

@@ -17,9 +17,7 @@ def bad_host(evidence: Evidence, end: End, cause: Cause | None) -> Finding | Non
         return None
     here = sum(1 for each in evidence.ends if each.host == end.host and each.reason == end.reason)
     sure = _sure(here, record.elsewhere, record.failed, record.good)
-    if cause in _TAKEN_ALONG:
-        sure -= 0.0 if record.elsewhere else 0.3
-    if sure < 0.5:
+    if sure < 0.5 or (cause in _TAKEN_ALONG and not record.elsewhere):
         return None
     words = [f"it failed {here} time{'s' if here != 1 else ''} on {end.host}"]
     if record.elsewhere:
@@ -41,6 +39,7 @@ def bad_host(evidence: Evidence, end: End, cause: Cause | None) -> Finding | Non
 
 
 def _sure(here: int, elsewhere: int, failed: int, good: int) -> float:
-    """Both witnesses, or one that says it more than once; good ends of others speak against it."""
-    points = min(here, 3) * (1 if elsewhere else 0) + min(elsewhere, 2) + min(failed, 3) - 0.5 * min(good, 4)
-    return round(min(0.97, 0.4 + 0.13 * points), 2)
+    """Its own attempts elsewhere prove it; others' failures do only where nobody gets on."""
+    if elsewhere:
+        return round(min(0.97, 0.6 + 0.1 * min(here, 2) + 0.05 * min(elsewhere, 3) + 0.1 * min(failed, 2)), 2)
+    return round(min(0.9, 0.5 + 0.1 * min(failed, 4)), 2) if failed >= 3 and good * 3 < failed else 0.0

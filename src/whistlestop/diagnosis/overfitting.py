@@ -8,9 +8,11 @@ from whistlestop.diagnosis import names
 from whistlestop.diagnosis.curve import Curve
 from whistlestop.diagnosis.evidence import Evidence, Series
 from whistlestop.diagnosis.findings import Cause, Finding
-from whistlestop.diagnosis.trends import blocks, trend
+from whistlestop.diagnosis.trends import blocks, noise, smooth, trend
 
 _FEWEST = 6  # evaluations
+_MOST = 60  # levels; of more evaluations those beside each other are taken together
+_SURE = 2.7  # standard errors: its best is the best of many
 _WORSE = 0.1  # of its best value, or of what it had learned
 
 
@@ -25,24 +27,25 @@ def overfitting(evidence: Evidence, own: Sequence[Series]) -> list[Finding]:
 
 
 def _overfits(curve: Curve, own: Sequence[Series]) -> tuple[float, Finding] | None:
-    values = curve.values
-    levels = np.array([np.median(values[max(0, at - 1) : at + 2]) for at in range(len(values))])
+    values, steps = curve.levels(_MOST), blocks(curve.steps, _MOST)
+    levels = smooth(values)
     best = int(np.argmin(levels))
     since = values[best:]
     if len(since) < 4:
         return None
-    low, last = float(levels[best]), float(np.median(values[-3:]))
+    later = since[len(since) // 2 :]
+    low, last = float(levels[best]), float(np.median(later))
     worse = (last - low) / max(abs(low), 1e-12)
     learned = max(float(np.median(values[: max(1, min(2, best))])) - low, 0.0)
-    rises = trend(blocks(since, 40))
-    unit = max(curve.noise, 1e-12)
-    if last - low < max(_WORSE * abs(low), 0.05 * learned, 3 * unit) or rises.z < (2.2 if len(since) >= 6 else 1.6):
+    unsure = 1.25 * max(noise(values), 1e-12) * np.sqrt(1 / len(later) + 1 / 3)  # of these, and of three
+    stays = float(np.mean(np.append(later, values[-3:]) > low + 0.5 * (last - low)))
+    if last - low < max(_WORSE * abs(low), 0.05 * learned, _SURE * unsure) or stays < 0.7:
         return None
     twin = names.twin(curve.series, own)
     if twin is None or len(twin.steps) < _FEWEST:
         return None
     training = Curve(twin, curve.sign)
-    here = float(curve.steps[best])
+    here = float(steps[best])
     after = training.values[training.steps >= here]
     if len(after) < 4 or trend(blocks(after, 30)).z > -2:
         return None

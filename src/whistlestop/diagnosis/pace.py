@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whistlestop.diagnosis.evidence import Evidence, Series
-from whistlestop.diagnosis.trends import Values, blocks, clean, trend
+from whistlestop.diagnosis.trends import Values, blocks, clean, smooth, trend
 
 _FEWEST = 40  # intervals
 _BLOCKS = 30
@@ -69,9 +69,9 @@ def pace_of(evidence: Evidence) -> Pace | None:
 
 def _is_gradual(paces: Values) -> bool:
     """No single rise makes most of it."""
-    smooth = np.array([np.median(paces[max(0, at - 1) : at + 2]) for at in range(len(paces))])
-    whole = smooth[-1] - smooth[0]
-    return bool(whole > 0 and np.diff(smooth).max() < 0.4 * whole)
+    levels = smooth(paces)
+    whole = levels[-1] - levels[0]
+    return bool(whole > 0 and np.diff(levels).max() < 0.4 * whole)
 
 
 def _in_order(series: Series, since: float) -> tuple[Values, Values]:

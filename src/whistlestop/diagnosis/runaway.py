@@ -4,10 +4,13 @@ A bump that comes back is none of them: a warm-up, a restart of the schedule, a 
 has come back from such a rise before is taken to come back again.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from whistlestop.diagnosis import names
 from whistlestop.diagnosis.curve import Curve, part_done
-from whistlestop.diagnosis.evidence import Evidence
+from whistlestop.diagnosis.evidence import Evidence, Series
 from whistlestop.diagnosis.findings import Cause, Finding
 from whistlestop.diagnosis.trends import Values, blocks, noise, recovered, trend
 
@@ -19,7 +22,7 @@ _AGAIN = 1.3  # a rise is new if it is this much above those it came back from
 _LEVELS = 60
 
 
-def diverging(curve: Curve, evidence: Evidence, *, game: bool) -> Finding | None:
+def diverging(curve: Curve, evidence: Evidence, own: Sequence[Series], *, game: bool) -> Finding | None:
     """`game`: its losses go up and down as they like, and only a blow-up counts."""
     if len(curve) < 4:
         return None
@@ -39,7 +42,7 @@ def diverging(curve: Curve, evidence: Evidence, *, game: bool) -> Finding | None
         where, how = _thrown_back(curve, levels, best, learned, unit), "was thrown back to"
     if where is None and not game and not early:
         where, how = _creeping(curve, levels, best, learned, unit), "has crept up to"
-    if where is None:
+    if where is None or (how != "is at" and _validation_holds(curve, own)):
         return None
     step = curve.step_at(where)
     return Finding(
@@ -101,6 +104,18 @@ def _creeping(curve: Curve, levels: Values, best: int, learned: float, unit: flo
     if excess < _AGAIN * recovered(levels[: best + 1]) or trend(since[-max(8, len(since) // 4) :]).z < -1.5:
         return None
     return best * size
+
+
+def _validation_holds(curve: Curve, own: Sequence[Series]) -> bool:
+    """The data became harder, not the model worse: validation has kept most of what it had learned."""
+    stem = names.read(curve.series.name).stem
+    for each in own:
+        name = names.read(each.name)
+        if name.validation and name.stem == stem and len(each.steps) >= 4:
+            values = Curve(each).values
+            low, last = float(values.min()), float(np.median(values[-3:]))
+            return last - low < 0.5 * (float(values[0]) - low)
+    return False
 
 
 def _onset(levels: Values, best: int, excess: float) -> int:

@@ -78,9 +78,12 @@ def of_child(lines: Sequence[Line]) -> tuple[Cause, float, str] | None:
     return None
 
 
-def shared_memory_left(lines: Sequence[Line]) -> str:
-    """Python's own word for shared memory that nobody gave back: with a bus error, there was too little of it."""
-    return next((line.text for line in reversed(lines[-60:]) if "leaked shared_memory" in line.text), "")
+def shared_memory_left(evidence: Evidence) -> str:
+    """Shared memory that nobody gave back, or processes that shared it and outlived it: with a bus error, there was too
+    little of it."""
+    leaked = (line.text for line in reversed(evidence.lines[-60:]) if "leaked shared_memory" in line.text)
+    outlived = (each.text for each in reversed(evidence.told) if each.kind == "leftovers")
+    return next(leaked, "") or next(outlived, "")
 
 
 def crashed_in(lines: Sequence[Line]) -> Frame | None:

@@ -9,6 +9,7 @@ from whistlestop.diagnosis.reading import of_text
 from whistlestop.diagnosis.remedies import remedy
 from whistlestop.diagnosis.signs import OTHER, STRONG
 
+_NOT_SAVED = "could not be saved"  # as the SDK says it
 _PATIENCE = 60.0  # seconds before a save that is tried again is called failing
 
 
@@ -77,7 +78,7 @@ def _saves_fail(evidence: Evidence, told: Sequence[Told]) -> Finding | None:
     for each in told:
         if each.kind == "checkpoint":
             since.clear()
-        elif each.kind == "save_failed":
+        elif each.kind == "save_failed" or (each.kind == "program" and _NOT_SAVED in each.text):
             since.append(each)
     if not since:
         return None

@@ -24,6 +24,15 @@ def blocks(values: Values, most: int, least: int = 1) -> Values:
     return medians
 
 
+def smooth(values: Values) -> Values:
+    """Each as the median of itself and its neighbours."""
+    if len(values) < 3:
+        return values
+    wide = np.concatenate([values[:1], values, values[-1:]])
+    medians: Values = np.median(np.stack([wide[:-2], wide[1:-1], wide[2:]]), axis=0)
+    return medians
+
+
 def noise(values: Values) -> float:
     """The standard deviation of a point around the curve: of what is left beside the median of its neighbours."""
     if len(values) < 4:

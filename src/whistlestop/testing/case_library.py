@@ -33,7 +33,7 @@ class Case:
 def load(directory: Path, split: str | None = None) -> Iterator[Case]:
     for path in sorted(directory.iterdir()):
         found = _FILE.fullmatch(path.name)
-        if found is None or found["label"] == "pace" or (split is not None and found["split"] != split):
+        if found is None or found["label"] == "paces" or (split is not None and found["split"] != split):
             continue
         for line in zstandard.decompress(path.read_bytes()).splitlines():
             told = json.loads(line)
@@ -55,7 +55,7 @@ def save(directory: Path, cases: Iterable[Case]) -> None:
         files.setdefault(f"{case.label}.{case.split}.jsonl.zst", []).append(json.dumps(told, separators=(",", ":")))
     directory.mkdir(parents=True, exist_ok=True)
     for name, lines in files.items():
-        (directory / name).write_bytes(zstandard.compress("\n".join(lines).encode(), 19))
+        _write(directory / name, lines)
 
 
 def small(evidence: Evidence, hidden: Mapping[str, str]) -> Evidence:
@@ -88,7 +88,8 @@ def small(evidence: Evidence, hidden: Mapping[str, str]) -> Evidence:
 
 
 def paces(directory: Path, split: str) -> Iterator[dict[str, Any]]:
-    """Whole trainings: `steps` made by `times` (seconds since the loop began), `total`, `kind`."""
+    """Whole trainings: `steps` made by `times` (seconds since the loop began), `total`, `kind`; of those that were
+    resumed also the step and the time at which the last attempt's loop began."""
     path = directory / f"paces.{split}.jsonl.zst"
     for line in zstandard.decompress(path.read_bytes()).splitlines():
         told = json.loads(line)
@@ -104,7 +105,14 @@ def save_paces(directory: Path, split: str, found: Iterable[Mapping[str, Any]]) 
             json.dumps({**each, "steps": _steps(each["steps"]), "times": _steps(ticks)}, separators=(",", ":"))
         )
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"paces.{split}.jsonl.zst").write_bytes(zstandard.compress("\n".join(lines).encode(), 19))
+    _write(directory / f"paces.{split}.jsonl.zst", lines)
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    """Whole or not at all: several may be recording."""
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(zstandard.compress("\n".join(lines).encode(), 19))
+    fresh.replace(path)
 
 
 def _neutral(text: str, hidden: Mapping[str, str]) -> str:

@@ -70,7 +70,11 @@ _BASES: Mapping[str, Sequence[Config]] = {
     ),
     HELD_OUT: (
         {"model": "regression", "lr": 0.01, "options": {"hidden": [32, 16], "optimizer": "adam", "width_in": 3}},
-        {"model": "classes", "lr": 0.05, "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True}},
+        {
+            "model": "classes",
+            "lr": 0.05,
+            "options": {"hidden": [16], "kinds": 5, "momentum": 0.9, "relu": True, "size": 2000},
+        },
         {"model": "recurrent", "lr": 0.01, "options": {"hidden": [14]}},
         {"model": "linear", "lr": 0.04, "options": {"width_in": 10, "batch": 16}},
     ),
@@ -319,7 +323,7 @@ def _pace_faults() -> Iterator[Plan]:
         def make(split: str, index: int, rng: random.Random) -> Config:
             at = rng.randrange(40, 120)
             made = _base(split, index, rng, fault=name, when="step", at=at, steps=200, pace=rng.choice((0.005, 0.02)))
-            return {**made, "plan": {"park": rng.uniform(75.0, 100.0)}}
+            return {**made, "plan": {"park": rng.uniform(200.0, 240.0)}}
 
         return make
 
@@ -328,7 +332,7 @@ def _pace_faults() -> Iterator[Plan]:
 
     def halted(split: str, index: int, rng: random.Random) -> Config:
         made = _base(split, index, rng, steps=100_000, pace=0.01)
-        return {**made, "plan": {"act": "SIGSTOP", "at": rng.randrange(60, 200), "park": rng.uniform(75.0, 100.0)}}
+        return {**made, "plan": {"act": "SIGSTOP", "at": rng.randrange(60, 200), "park": rng.uniform(200.0, 240.0)}}
 
     yield from _several("stopped_process", Cause.STUCK, 2, halted)
 
@@ -371,7 +375,7 @@ def _pace_faults() -> Iterator[Plan]:
 
 
 _COMMANDS: Mapping[str, Sequence[Any]] = {
-    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "accelerate-launch train.py", ["torchrunn", "train.py"]),
+    TUNING: (["trian.py"], "pyhton train.py", ["./train.sh"], "acelerate launch train.py", ["torchrunn", "train.py"]),
     HELD_OUT: (
         ["python3.99", "t.py"],
         "exec deepspeeed t.py",
@@ -406,8 +410,8 @@ def _ends() -> Iterator[Plan]:
     yield from _several("gloo_rank_dies", Cause.COMMUNICATION, 2, lost)
 
     def small(split: str, index: int, rng: random.Random) -> Config:
-        name = ("shm_loader", "shm_loader", "shm_numpy")[index]
-        made = _base(split, index, rng, fault=name, when="start", wide=100_000 + 30_000 * index)
+        made = _base(split, index, rng, fault="shm_loader", when="start", wide=100_000 + 30_000 * index)
+        made["workers"] = 1 + index
         size = "1m" if split == TUNING else "2m"
         command = f"unshare -m sh -c 'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec python train.py'"
         return {**made, "plan": {"phase": {"command": command}}}

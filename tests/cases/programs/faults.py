@@ -562,14 +562,5 @@ def shm_loader(case):
     from torch.utils.data import DataLoader, TensorDataset
 
     data = TensorDataset(torch.zeros(64, case.get("wide", 100_000)))
-    for _ in DataLoader(data, batch_size=32, num_workers=1):
+    for _ in DataLoader(data, batch_size=32, num_workers=case["workers"]):
         pass
-
-
-def shm_numpy(case):
-    from multiprocessing import shared_memory
-
-    import numpy as np
-
-    held = shared_memory.SharedMemory(create=True, size=16 << 20)
-    np.frombuffer(held.buf, np.uint8)[:] = 1

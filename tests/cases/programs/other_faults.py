@@ -29,7 +29,6 @@ from faults import (  # noqa: F401
     _small_disk,
     gloo_dies,
     shm_loader,
-    shm_numpy,
 )
 
 # --- modules -------------------------------------------------------------------------------------------------------
