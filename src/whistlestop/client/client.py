@@ -8,9 +8,11 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
+from whistlestop.client.alerts import AlertCalls
 from whistlestop.client.losses import LossCalls
 from whistlestop.client.pages import joined
 from whistlestop.client.pools import PoolCalls
+from whistlestop.client.stacks import StackCalls
 from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import quoted
 from whistlestop.client.usage import UsageCalls
@@ -31,7 +33,7 @@ TOPICS = ("run", "events", "logs", "progress", "metrics")
 POINTS_AT_ONCE = 200_000  # of metrics in one answer: the server's own limit
 
 
-class Client(PoolCalls, LossCalls, UsageCalls):
+class Client(PoolCalls, LossCalls, StackCalls, UsageCalls, AlertCalls):
     """Talks to one server. RUN arguments are an id, `#number`, number or unique name."""
 
     # --- runs --------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> F
     nothing = first - now < _NOTHING * size and fell < _NOTHING * size
     hidden = rises.z > -1.64 and first - now < _LITTLE * size + curve.noise / np.sqrt(curve.first)
     sure = nothing or _validation_stands(curve, own)
-    if not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
+    if _fell_before(curve) or not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
         return None
     words = "has risen" if rises.z > 3 and now > first else "has not come down"
     return Finding(
@@ -58,6 +58,13 @@ def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> F
         metric=curve.series.name,
         step=curve.step_at(0),
     )
+
+
+def _fell_before(curve: Curve) -> bool:
+    """It did come down, and went up again: that is another thing, or harder data."""
+    levels = curve.levels(12)
+    unsure = curve.noise * (1.25 * 3 / np.sqrt(len(curve) // len(levels)) + 1 / np.sqrt(curve.first))
+    return bool(curve.start - float(np.min(levels)) > 2 * _LITTLE * abs(curve.start) + unsure)
 
 
 def _goes_on(curve: Curve) -> bool:
@@ -81,17 +88,22 @@ def _gets_better(evidence: Evidence, own: Sequence[Series]) -> bool:
     so before: a score that is high."""
     for each in own:
         way = names.sign(each, evidence.aims)
-        if not way or len(each.steps) < 5 or (way == 1 and not names.read(each.name).validation):
-            continue
-        curve = Curve(each, way)
-        levels = curve.levels(30)
-        now, best = float(np.median(levels[-3:])), float(np.min(levels))
-        gained = curve.start - now
-        if gained > max(0.05 * abs(curve.start), 0.5 * (curve.start - best), 3 * noise(levels)):
-            return True
-        if way == -1 and _KNOWS < -float(np.median(curve.values)) <= 1.0:
-            return True
+        if way and len(each.steps) >= 3 and (way == -1 or names.read(each.name).validation):
+            curve = Curve(each, way)
+            if _has_gained(curve) or (way == -1 and _KNOWS < -float(np.median(curve.values)) <= 1.0):
+                return True
     return False
+
+
+def _has_gained(curve: Curve) -> bool:
+    """Much of what it was, and kept; or a little, with every look."""
+    levels = curve.levels(30)
+    size, change = max(abs(curve.start), 1e-12), trend(levels)
+    gained = curve.start - float(np.median(levels[-3:]))
+    if change.tau < -0.85 and change.z < -2.4 and gained > 0.25 * _NOTHING * size:
+        return True
+    least = 0.05 if len(levels) >= 5 else 0.2
+    return bool(gained > max(least * size, 0.5 * (curve.start - float(np.min(levels))), 3 * noise(levels)))
 
 
 def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:
@@ -105,7 +117,7 @@ def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]
     flat, learned = blocks(curve.values[-count:], 20, 3), curve.start - float(np.min(curve.levels(30)))
     last = trend(flat)
     could = -last.change + 1.64 * last.unsure
-    if learned < 5 * curve.noise or last.z < -1.64 or could > 0.03 * learned or _dropped_before(curve):
+    if learned < 5 * curve.noise or last.z < -1.64 or could > 0.05 * learned or _dropped_before(curve):
         return None
     if any(_still_improves(Curve(each, way), curve.steps[-count]) for each, way in _validations(evidence, own)):
         return None
@@ -127,7 +139,11 @@ def _validations(evidence: Evidence, own: Sequence[Series]) -> list[tuple[Series
 
 def _still_improves(curve: Curve, since: float) -> bool:
     values = curve.values[curve.steps >= since]
-    return len(values) < 4 or trend(blocks(values, 20)).z < -1.5
+    if len(values) < 4:
+        return True
+    change = trend(blocks(values, 20))
+    learned = float(curve.values[0]) - float(np.min(curve.values))
+    return change.z < -1.5 and -change.change > 0.02 * learned
 
 
 def _has_schedule(own: Sequence[Series]) -> bool:

@@ -19,7 +19,7 @@ CONSEQUENCES = re.compile(
     r"|BrokenProcessPool"
     r"|^EOFError$|Caught \w+(?:\.\w+)* in (?:DataLoader worker|replica|pin memory)"
     r"|DataLoader worker \(pid\(?s?\)?[ \d,)]*\)? exited"
-    r"|RayTaskError|TrainingFailedError|^SystemExit|torch\.distributed\.elastic|WorkerCrashedError"
+    r"|RayTaskError|TrainingFailedError|^SystemExit|distributed\.elastic\.multiprocessing|WorkerCrashedError"
     r"|TerminatedWorkerError"
     r"|one of the other (?:ranks|processes)|SignalException"
 )

@@ -5,8 +5,8 @@ import numpy as np
 from whistlestop.diagnosis import names
 from whistlestop.diagnosis.evidence import Evidence, Series
 from whistlestop.diagnosis.findings import Cause, Finding
-from whistlestop.diagnosis.pace import Pace, pace_of
 from whistlestop.diagnosis.ranks import late_rank
+from whistlestop.diagnosis.step_times import Pace, pace_of
 from whistlestop.diagnosis.trends import clean
 
 _SLOWER = 1.6  # times its own earlier pace

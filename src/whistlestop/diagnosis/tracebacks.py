@@ -16,7 +16,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<n
 _RICH = re.compile(r"^\s*│\s+(?P<file>/?[^\s:]+\.py):(?P<line>\d+) in (?P<name>\S+)")
 _RAISED = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s?(?P<message>.*))?$")
 _LIKELY = re.compile(
-    r"(?:Error|Exception|Interrupt|Exit|Failure|Fault|Warning|Group|Stop|Timeout|Refused|Mandatory\w*)$"
+    r"(?:[Ee]rror|Exception|Interrupt|Exit|Failure|Fault|Warning|Group|Stop|[Tt]imeout|Refused|Mandatory\w*)$"
 )
 _LINK = {
     "During handling of the above exception": "handling",

@@ -28,6 +28,7 @@ from whistlestop.engines.slurm import SlurmEngine
 from whistlestop.server.api import (
     admin,
     advice,
+    alerts,
     charts,
     checkpoints,
     link,
@@ -38,21 +39,25 @@ from whistlestop.server.api import (
     problems,
     rehearsal,
     runs,
+    stacks,
     streams,
     timeline,
     usage,
 )
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
+from whistlestop.server.scheduler.alerts import Alerts
 from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.scheduler.patient import Patient
+from whistlestop.server.scheduler.watching import Watching
 from whistlestop.server.services import accounts, sessions, storages
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.kits import Kits
 from whistlestop.server.services.settings import Settings, default_slots
+from whistlestop.server.services.starts import Starts
 from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import admin as admin_store
@@ -103,6 +108,10 @@ class Server:
             engines = ByPool(self.context, self._engine)
             self._scheduler = Scheduler(Passes(self.context, engines, lambda: self.url), tick=self.settings.tick)
             self.context.hub.connect_scheduler(self._scheduler.wake)
+            self._watching = Watching(self.context)
+            self.context.hub.connect_diagnosis(self._watching.suspect)
+            self._alerts = Alerts(self.context, lambda: self.url)
+            self.context.hub.alerts_changed = self._alerts.wake
             self.app = make_app(self.context, self._scheduler, lambda: self.url)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
@@ -139,10 +148,14 @@ class Server:
         sys.setswitchinterval(0.0005)
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
+        self._watching.start()
+        self._alerts.start()
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
+            self._watching.stop()
             self._scheduler.stop()
+            self._alerts.stop()
 
     def dashboard_link(self) -> str:
         """A page that signs its first visitor in, with the token of the data directory."""
@@ -181,10 +194,14 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     app.state.could_not_start = scheduler.could_not_start
-    app.state.kits, app.state.url = Kits(), url
+    app.state.clusters = scheduler.clusters
+    app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice):
+    for module in (
+        runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice, stacks,
+        alerts,
+    ):  # fmt: skip
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)

@@ -51,6 +51,33 @@ class CapacitySpec:
     preemptible: bool = True  # may give way to a run of higher priority
 
 
+class Do(StrEnum):
+    """What a guard does, the hardest last: of two that would act at once, the harder one does."""
+
+    NOTIFY = "notify"  # an event, and the alerts that come of it
+    RESTART = "restart"  # this attempt ends, the next goes on from the newest healthy checkpoint
+    ROLL_BACK = "roll_back"  # the same, from before the finding began, and without the data of then
+    PAUSE = "pause"
+    STOP = "stop"
+    FAIL = "fail"  # the phase fails, whatever retries are left
+    KILL = "kill"
+
+
+@dataclass(frozen=True)
+class GuardSpec:
+    when: tuple[str, ...]  # causes, of diagnosis.findings
+    do: Do
+    holds: timedelta = timedelta()  # for so long it has to be so; `for` in the file
+    confidence: float = 0.9  # of the finding, at least
+    times: int = 3  # restarts and roll-backs, at most; then it stops
+    skip: int | None = None  # batches that a roll-back passes over; None: all from the checkpoint to where it began
+    dry: bool = False  # only says what it would have done
+
+    @property
+    def repeats(self) -> bool:
+        return self.do in (Do.RESTART, Do.ROLL_BACK)
+
+
 @dataclass(frozen=True)
 class PhaseSpec:
     name: str
@@ -69,10 +96,19 @@ class PhaseSpec:
     grace: Ladder = DEFAULT_LADDER
     capacity: CapacitySpec = CapacitySpec()
     work: timedelta | None = None  # how long it computes, by the user's own estimate
+    guards: tuple[GuardSpec, ...] = ()  # train phases only
 
     @property
     def all_slots(self) -> int:
         return self.nodes * self.slots
+
+
+@dataclass(frozen=True)
+class AlertSpec:
+    """One receiver that is told of this run, beside those that its project has."""
+
+    to: str
+    on: tuple[str, ...] = ()  # domain.alerts.AlertKind; empty: as the receiver was set up
 
 
 @dataclass(frozen=True)
@@ -83,6 +119,7 @@ class Spec:
     priority: int = 0  # higher first
     budget: float | None = None  # credits
     deadline: timedelta | None = None  # from submit to the end
+    alerts: tuple[AlertSpec, ...] = ()
 
     def phase(self, name: str) -> PhaseSpec:
         return next(phase for phase in self.phases if phase.name == name)

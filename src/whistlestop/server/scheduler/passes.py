@@ -11,6 +11,7 @@ from whistlestop.domain.clock import iso
 from whistlestop.domain.lifecycle import PhaseChange, RunChange, RunFacts, after, decide, ready
 from whistlestop.domain.states import RUN_ENDED, RunState
 from whistlestop.server.scheduler.aside import Aside
+from whistlestop.server.scheduler.clusters import Clusters
 from whistlestop.server.scheduler.engines import Engines
 from whistlestop.server.scheduler.following import Following
 from whistlestop.server.scheduler.jobs import Jobs
@@ -33,6 +34,7 @@ class Passes:
         self._following = Following(context, engines, self._aside)
         self._placer = Placer(context, self.jobs.launch)
         self.sweeper = Sweeper(context)
+        self.clusters = Clusters(context, engines)
 
     # --- settle: facts become states --------------------------------------------------------------------------
 
@@ -108,7 +110,8 @@ class Passes:
             self._killed(connection, runs.get(connection, run_id), now)
         else:
             text = change.state.value + (f": {change.reason}" if change.reason else "")
-            events.add(connection, run_id, f"run_{change.state.value}", text, at=now)
+            data = {"attention": change.attention} if change.attention else None
+            events.add(connection, run_id, f"run_{change.state.value}", text, at=now, data=data)
 
     def _killed(self, connection: sa.Connection, run: Row, now: float) -> None:
         attempts = phases.attempts_of_runs(connection, [run.id]).get(run.id, []) if run.attempts else []

@@ -171,7 +171,7 @@ def watch(context: Context) -> None:
         of_runs = [
             (run.id, balance)
             for run in ledger.runs_with_company(connection)
-            if _ends(context, connection, balance := _of_run(context, connection, run))
+            if _ends(context, connection, balance := of_run(context, connection, run))
         ]
     for run_id, balance in of_runs:
         _stop_all(context, balance, run_id=run_id)
@@ -215,7 +215,7 @@ def _stop_all(context: Context, balance: Balance, run_id: str | None = None) -> 
         context.hub.changed(each)
 
 
-def _of_run(context: Context, connection: sa.Connection, run: Row) -> Balance:
+def of_run(context: Context, connection: sa.Connection, run: Row) -> Balance:
     now = context.clock()
     made = phases.attempts_of_runs(connection, [run.id])[run.id]
     charges = [Charge(len(row.slots), row.price, row.started_at, row.ended_at) for row in made]

@@ -64,6 +64,8 @@ def _of_run(top: dict[str, Node]) -> Iterator[FieldView]:
     yield _field(top, "", "priority", "Priority", kind="number", default="0")
     yield _field(top, "", "budget", "Budget in credits", kind="number", default="none")
     yield _field(top, "", "deadline", "Deadline", default="none")
+    if "alerts" in top:
+        yield _field(top, "", "alerts", "Alerts", kind="list", fixed=True)
     phases = top.get("phases")
     if phases is None:
         yield from _of_phase(top, "", "main")

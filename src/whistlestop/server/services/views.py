@@ -18,7 +18,7 @@ from whistlestop.domain.ledger import Kind
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import accounting, changes, checkpoint_views, demands
+from whistlestop.server.services import accounting, changes, checkpoint_views, demands, finding_views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import checkpoints, phases, pools, runs
@@ -28,6 +28,7 @@ from whistlestop.wire.api import (
     CodeView,
     CreditsView,
     EventView,
+    FindingView,
     LadderView,
     ParamView,
     ParentView,
@@ -53,6 +54,7 @@ def run_views(
     parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
     running = [row.id for row in rows if row.state == RunState.RUNNING]
     saved = checkpoints.newest_of_runs(connection, running) if running else {}
+    found = finding_views.of_runs(connection, ids, whole=whole)
     return [
         _run_view(
             context,
@@ -62,6 +64,7 @@ def run_views(
             saved,
             places.get(row.id),
             _parent(row, parents),
+            found,
             whole,
         )
         for row in rows
@@ -206,6 +209,7 @@ def _run_view(
     saved: Mapping[tuple[str, str], Row],
     place: QueueView | None,
     parent: ParentView | None,
+    found: Mapping[str, list[FindingView]],
     whole: bool,
 ) -> RunView:
     now = context.clock()
@@ -236,7 +240,11 @@ def _run_view(
         queue=place,
         workflow=run.workflow,
         code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
-        phases=[_phase_view(context, row, by_phase[row.id], saved.get((run.id, row.name)), now) for row in rows],
+        phases=[
+            _phase_view(context, row, by_phase[row.id], saved.get((run.id, row.name)), found.get(row.id, []), now)
+            for row in rows
+        ],
+        cause=finding_views.headline(found.get(current.id, [])) if run.state == RunState.FAILED and current else None,
         spec=run.spec if whole else None,
         environment=_environment(run) if whole else {},
     )
@@ -256,7 +264,9 @@ def _environment(run: Row) -> dict[str, list[str]]:
     return {"": sorted(run.env), **{name: found for name, found in names.items() if found}}
 
 
-def _phase_view(context: Context, row: Row, attempts: list[Row], saved: Row | None, now: float) -> PhaseView:
+def _phase_view(
+    context: Context, row: Row, attempts: list[Row], saved: Row | None, found: list[FindingView], now: float
+) -> PhaseView:
     newest = attempts[-1] if attempts else None
     progress = progress_of(context, newest)
     alive = newest is not None and newest.state == AttemptState.STARTED
@@ -278,6 +288,7 @@ def _phase_view(context: Context, row: Row, attempts: list[Row], saved: Row | No
         steering=[_change_view(said) for said in row.steering],
         saves=SavesView(requested=row.save_seq, done=row.saves_done, step=row.saved_step),
         at_risk=checkpoint_views.at_risk(context, row, newest, saved, progress.step, now),
+        findings=found,
     )
 
 

@@ -1,0 +1,229 @@
+"""Alerts on the wire: signed, in their order, again and again until they are taken, as the same delivery; by real
+receivers on this machine that fail in every way that receivers do."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whistlestop.client import Client
+from whistlestop.domain.alerts import GIVE_UP
+from whistlestop.domain.errors import Forbidden
+from whistlestop.server.scheduler.alerts import Alerts, deliver_one
+from whistlestop.server.services import receivers, sending
+from whistlestop.server.store import events
+from whistlestop.testing.server import ServerProcess
+from whistlestop.testing.wait import until
+from whistlestop.testing.webhooks import Receiver
+from whistlestop.testing.world import ME, World, world
+from whistlestop.wire.alerts import DeliveryView, ReceiverBody, ReceiverView
+from whistlestop.wire.api import Role, RunView
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "alerts.md"
+TRUE = {"name": "train", "command": "true", "kind": "task"}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def sending_from(here: World) -> Iterator[Alerts]:
+    """As in a server, by a clock that runs a hundred times as fast: nobody waits for a pause."""
+    alerts = Alerts(here.context, lambda: "http://here", look=3600.0)
+    over = threading.Event()
+
+    def hurry() -> None:
+        while not over.wait(0.01):
+            here.now += 1.0
+
+    clock = threading.Thread(target=hurry)
+    here.context.hub.alerts_changed = alerts.wake
+    alerts.start()
+    clock.start()
+    try:
+        yield alerts
+    finally:
+        over.set()
+        clock.join()
+        alerts.stop()
+
+
+def add(here: World, name: str, address: str, **more: Any) -> ReceiverView:
+    return receivers.add(here.context, ReceiverBody(name=name, address=address, **more), ME)
+
+
+def tell(here: World, run: RunView, count: int) -> None:
+    with here.context.database.write() as connection:
+        for number in range(count):
+            events.add(connection, run.id, "guard", f"number {number}", at=here.now, data={"number": number})
+    here.context.hub.shown(run.id)
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    return [post.said["event"]["data"]["number"] for post in receiver.taken]
+
+
+def log(here: World, name: str) -> list[DeliveryView]:
+    return list(reversed(receivers.deliveries(here.context, receiver=name)))
+
+
+def test_a_receiver_that_fails_for_a_while_gets_every_alert_once_and_in_order(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "TIMEOUT", 0.5)
+    answers: list[int | float | str] = [500, "drop", 30.0, 503, 404, 302, 204, 429, "drop", 204]
+    with Receiver(answers) as broken, Receiver() as well, sending_from(here):
+        add(here, "broken", broken.url)
+        add(here, "well", well.url)
+        tell(here, here.submit(), 6)
+        until(lambda: len(well.taken) == 6, what="the one that is well to have them all")
+        until(lambda: {each.state for each in log(here, "broken")} == {"sent"}, what="the broken one to have them all")
+        # Another 2xx than ours, should it have been too slow for the time-out above, is a repeat of the same delivery.
+        assert list(dict.fromkeys(numbers(broken))) == numbers(well) == list(range(6))
+        assert len({post.id for post in broken.taken}) == 6
+        assert len({(post.id, post.body) for post in broken.posts}) == 6  # each try has the same bytes
+        assert [post.answer for post in broken.posts[:3]] == ["500", "dropped", "silent"]
+    assert all(each.tries >= least for each, least in zip(log(here, "broken"), (7, 3, 1, 1, 1, 1), strict=True))
+
+
+def test_a_dead_receiver_holds_up_nobody_and_says_since_when_and_why(here: World) -> None:
+    with Receiver() as well, Receiver() as gone:
+        gone.close()
+        add(here, "a-dead", gone.url)
+        add(here, "well", well.url)
+        with sending_from(here):
+            tell(here, here.submit(), 3)
+            until(lambda: len(well.taken) == 3, what="the one that is well to have them all")
+            until(lambda: [each.tries > 1 for each in log(here, "a-dead")][:1] == [True], what="a second try")
+            until(lambda: receivers.listed(here.context)[1].waiting == 0, what="it to be written down")
+    dead_view, well_view = receivers.listed(here.context)
+    assert dead_view.waiting == 3
+    assert dead_view.failing_since is not None
+    assert dead_view.next_at is not None
+    assert "can't be reached" in dead_view.error
+    assert [each.behind for each in log(here, "a-dead")] == [0, 1, 2]
+    assert (well_view.failing_since, well_view.error) == (None, "")
+    assert well_view.sent_at is not None
+
+
+def test_an_alert_that_nobody_takes_for_a_week_is_given_up_and_the_next_one_goes_out(here: World) -> None:
+    with Receiver([500, 500]) as receiver:
+        add(here, "slow", receiver.url)
+        receivers.try_out(here.context, "slow", ME)
+        assert not deliver_one(here.context, "slow")
+        here.now += GIVE_UP + 1
+        receivers.try_out(here.context, "slow", ME)
+        assert not deliver_one(here.context, "slow")
+        assert [each.state for each in log(here, "slow")] == ["given_up", "waiting"]
+        assert log(here, "slow")[0].error == "it answered 500 Internal Server Error"
+        assert deliver_one(here.context, "slow")
+        assert not deliver_one(here.context, "slow")
+    assert [each.state for each in log(here, "slow")] == ["given_up", "sent"]
+
+
+def test_a_redirect_is_not_followed(here: World) -> None:
+    with Receiver([307]) as receiver:
+        add(here, "moved", receiver.url)
+        receivers.try_out(here.context, "moved", ME)
+        assert not deliver_one(here.context, "moved")
+        assert len(receiver.posts) == 1
+    assert "to go elsewhere" in log(here, "moved")[0].error
+
+
+def test_the_guides_own_check_takes_what_we_sign_and_refuses_all_else(here: World) -> None:
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "hmac" in block]
+    names: dict[str, Any] = {}
+    exec(compile(code, "guide", "exec"), names)
+    check: Callable[..., bool] = names["is_from_whistlestop"]
+    with Receiver() as receiver:
+        secret = add(here, "ops", receiver.url).secret
+        receivers.try_out(here.context, "ops", ME)
+        assert deliver_one(here.context, "ops")
+        [post] = receiver.posts
+    assert (post.said["kind"], post.said["id"]) == ("test", post.id)
+    assert post.headers["content-type"] == "application/json"
+    assert check(secret, post.headers, post.body, now=here.now)
+    assert not check(secret, post.headers, post.body + b" ", now=here.now)
+    assert not check(secret, {**post.headers, "webhook-id": "w-other"}, post.body, now=here.now)
+    assert not check(secret, post.headers, post.body, now=here.now + 3600)
+    assert not check("whsec_" + "A" * 43 + "=", post.headers, post.body, now=here.now)
+
+
+def test_apprise_sends_it_and_what_it_complains_of_is_told_without_the_address(here: World) -> None:
+    with Receiver([200, 500]) as receiver:
+        place = receiver.url.removeprefix("http://").partition("/")[0]
+        made = add(here, "chat", f"json://user:hidden-word@{place}/path")
+        assert (made.kind, made.address, made.secret) == ("apprise", "json://…", None)
+        for _ in range(2):
+            receivers.try_out(here.context, "chat", ME)
+        assert deliver_one(here.context, "chat")
+        assert not deliver_one(here.context, "chat")
+        assert receiver.posts[0].said["message"] == "me tries out the receiver chat"
+    assert "500" in log(here, "chat")[1].error
+    assert "hidden-word" not in log(here, "chat")[1].error
+
+
+# --- with a server -----------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_killed_again_and_again_loses_no_alert(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server(slots=2)
+    with Receiver(then=503) as receiver:
+        with server.client() as client:
+            client.add_receiver("hook", receiver.url, on=["done", "failed"])
+        for run in (server.submit(TRUE, name="good"), server.submit({**TRUE, "command": "exit 3"}, name="bad")):
+            server.wait(run.id)
+        until(lambda: receiver.posts, what="a first try")
+        server.kill()
+        server.start()
+        tries = len(receiver.posts)
+        until(lambda: len(receiver.posts) > tries, what="a try after the restart")
+        server.wait(server.submit(TRUE, name="third").id)
+        server.kill()  # before, in or after the moment in which the third is written to the outbox
+        receiver.then = 200
+        server.start()
+        with server.client() as client:
+            until(lambda: [each.state for each in client.deliveries()] == ["sent"] * 3, what="all three to be taken")
+            told = client.deliveries()
+        assert sorted(each.kind for each in told) == ["done", "done", "failed"]
+        assert {each.id for each in told} == {post.id for post in receiver.taken}
+        server.kill()
+        known = len(receiver.posts)
+        server.start()
+        fourth = server.submit(TRUE, name="fourth")
+        server.wait(fourth.id)
+        until(lambda: len(receiver.posts) > known, what="the fourth to be taken")
+        # What was taken, and written down, is never sent again: the fourth is the first that came.
+        assert receiver.posts[known].said["run"]["name"] == "fourth"
+        assert receiver.posts[known].said["run"]["url"] == f"{server.url}/runs/{fourth.id}"
+        assert not server.complaints()
+
+
+def test_only_an_admin_says_where_the_server_posts(shared_server: ServerProcess) -> None:
+    roles: tuple[Role, ...] = ("viewer", "member")
+    with shared_server.client() as admin, Receiver() as receiver:
+        tokens = [admin.create_token(f"alerts-{role}", role) for role in roles]
+        admin.add_receiver("guarded", receiver.url)
+        try:
+            for token in tokens:
+                with Client(shared_server.url, token.token) as lesser:
+                    assert "secret-part" not in str(lesser.receivers())
+                    with pytest.raises(Forbidden):
+                        lesser.add_receiver("mine", receiver.url)
+                    with pytest.raises(Forbidden):
+                        lesser.remove_receiver("guarded")
+                    with pytest.raises(Forbidden):
+                        lesser.test_receiver("guarded")
+            admin.test_receiver("guarded")
+            until(lambda: receiver.taken, what="the test to be taken")
+        finally:
+            admin.remove_receiver("guarded")
+            for token in tokens:
+                admin.revoke_token(token.id)
