@@ -79,7 +79,8 @@ def apply(
                 if said.kind == "training":
                     phases.mark(connection, attempt.id, "loop_at", said.at)
             case "stuck" if attempt.nodes > 1:  # the first node judges; whom it waits for may be on another
-                context.hub.ask_all_stacks(attempt.id, attempt.nodes, Stacks("stuck"), but=node)
+                others = [each for each in range(attempt.nodes) if each != node]
+                context.hub.ask_stacks(attempt.id, others, Stacks("stuck"))
             case "order_seen":
                 if said.data.get("stop"):
                     phases.mark(connection, attempt.id, "stopping_at", said.at)

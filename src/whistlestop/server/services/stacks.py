@@ -28,7 +28,7 @@ def ask(context: Context, reference: str, body: StacksBody, actor: Actor) -> Sta
         text = f"the stacks of attempt {attempt.number} were asked for"
         seq = events.add(connection, run.id, "stacks_requested", text, at=context.clock(), actor=actor.name,
                          phase=phase.name, attempt=attempt.number, data={"asked": asked})  # fmt: skip
-    context.hub.ask_all_stacks(attempt.id, attempt.nodes, Stacks(asked))
+    context.hub.ask_stacks(attempt.id, range(attempt.nodes), Stacks(asked))
     context.hub.shown(run.id)
     return StacksAsked(
         run=run.id,
