@@ -66,9 +66,11 @@ class Stack:
             return does if self.held else f"{self.state}; where can't be told"
         own = self.frames[self.inner] if self.inner < len(self.frames) else self.frames[-1]
         place, _, name = own.partition(" ")
+        if self.in_collective and not self.held:
+            does = "waits for others"
         if self.inner:
             name = self.frames[min(self.inner, len(self.frames)) - 1].partition(" ")[2]
-            does = does if self.held else "waits"
+            does = "waits" if does == "is" else does
         return f"{does} in {name} ({Path(place).name})"
 
 

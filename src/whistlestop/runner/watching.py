@@ -211,11 +211,14 @@ class Watching:
         stacks = await asyncio.to_thread(self._spy.take, _by_process(seats))
         if self._stopped:
             return
-        count = len({stack.pid for stack in stacks})
-        text = f"Stacks of {count} process{'es' if count != 1 else ''} on {self._host} were taken."
+        text = f"No stacks could be taken on {self._host}: {self._spy.trouble or 'nothing runs there'}."
+        if stacks:
+            shown = decisive(stacks, behind(seats)) or stacks[0]
+            rank = "it" if shown.rank is None else f"rank {shown.rank}"
+            text = f"Stacks were taken: {rank} on {self._host} {shown.where()}."
         self._tell(
             "stacks",
-            text if stacks else f"No stacks could be taken on {self._host}: {self._spy.trouble or 'nothing runs'}.",
+            text,
             asked=asked,
             host=self._host,
             ranks={str(each): seat.step for each, seat in seats.items()},

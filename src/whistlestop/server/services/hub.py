@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from whistlestop.capacity.records import Record
 from whistlestop.capacity.room import Place
@@ -119,9 +119,10 @@ class Hub:
         with self._lock:
             return self._rehearsals.pop(attempt_id, [])
 
-    def ask_stacks(self, attempt_id: str, node: int, asked: Stacks) -> None:
+    def ask_stacks(self, attempt_id: str, nodes: Iterable[int], asked: Stacks) -> None:
         with self._lock:
-            self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
+            for node in nodes:
+                self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
         self._wake(attempt_id)
 
     def stacks_asked(self, attempt_id: str, node: int) -> list[Stacks]:
