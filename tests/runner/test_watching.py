@@ -3,13 +3,18 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from runner_kit import Kit, until
 
 from whistlestop.domain.stops import Stop
+from whistlestop.engines import processes
+from whistlestop.engines.processes import Handle
+from whistlestop.runner import answers
 from whistlestop.runner.watching import ENV_FLOOR
 from whistlestop.wire.frames import Order, RunnerEvent
 
@@ -187,3 +192,28 @@ def test_nothing_is_expected_of_a_program_that_is_being_stopped(kit: Kit) -> Non
     kit.peer.send(Order(seq=1, stop=Stop.FINISH_PHASE))
     kit.ended()
     assert "stuck" not in kit.peer.kinds()
+
+
+def test_where_py_spy_may_not_read_the_program_tells_by_itself(kit: Kit) -> None:
+    (kit.work / "train.py").write_text(textwrap.dedent(LOCKED))
+    refuses = "from whistlestop.runner import stacks\nstacks.find = lambda: '/bin/false'"
+    runner = kit.patched(refuses, sys.executable, "train.py", env={ENV_FLOOR: "0.5"})
+    hang(kit)
+    event = told(kit)
+    assert event.text.endswith("it is in take_twice (train.py:6).")
+    assert frames(event) == ["train.py:6 take_twice", "train.py:10 <module>"]
+    assert event.data["trouble"].startswith("py-spy: ")
+    kit.peer.send(Order(seq=1, stop=Stop.KILL))
+    assert runner.wait(20) == 0
+
+
+def test_a_process_that_does_not_catch_the_signal_is_not_sent_one(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
+        process = processes.read(sleeping.pid)
+        assert process is not None
+        handle = Handle.open(process)
+        assert handle is not None
+        assert answers.ask(handle, tmp_path, 0) == []
+        assert sleeping.poll() is None
+        handle.close()
+        sleeping.kill()

@@ -6,7 +6,6 @@ import: the runner has it from the start.
 
 import heapq
 import math
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,7 +155,8 @@ class _History:
             heapq.heapreplace(self._longest, seconds)
 
     def usual(self) -> Usual:
-        return Usual(statistics.median(seconds / steps for seconds, steps in self._last), self._longest_one, self.count)
+        ordered = sorted(seconds / steps for seconds, steps in self._last)
+        return Usual(ordered[len(ordered) // 2], self._longest_one, self.count)
 
     def expected(self) -> float:
         """Longer than this the next one will hardly be."""
@@ -172,5 +172,5 @@ def _beyond(longest: Sequence[float], count: int) -> float:
     if count < FEW:
         return TIMES
     least = max(longest[-1], 1e-3)
-    spread = statistics.fmean(math.log(max(each, least) / least) for each in longest[:-1])
+    spread = sum(math.log(max(each, least) / least) for each in longest[:-1]) / (len(longest) - 1)
     return min(MOST, max(LEAST, SURE**spread if spread < 1.0 else MOST))

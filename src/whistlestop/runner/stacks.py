@@ -16,6 +16,7 @@ from typing import Any
 from whistlestop.engines import processes
 from whistlestop.engines.containment import Tree
 from whistlestop.engines.processes import Handle, Process
+from whistlestop.runner import answers
 
 FRAMES = 30  # of one thread, the innermost
 THREADS = 12  # of one process
@@ -75,10 +76,13 @@ class Stack:
 
 
 class Spy:
-    """`hide` blanks out secrets. One at a time; `stop` from another thread ends it soon."""
+    """`directory` is the attempt's, `root` that of its code; `hide` blanks out secrets. One at a time; `stop` from
+    another thread ends it soon."""
 
-    def __init__(self, tree: Tree, *, root: str = "", hide: Callable[[str], str] = lambda text: text) -> None:
-        self._tree, self._hide = tree, hide
+    def __init__(
+        self, tree: Tree, directory: Path, *, root: str = "", hide: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._tree, self._directory, self._hide = tree, directory, hide
         self._root = root.rstrip("/") + "/" if root else ""
         self._program = find()
         self._running: subprocess.Popen[bytes] | None = None
@@ -116,6 +120,8 @@ class Spy:
             if "py-spy" in command.partition(" ")[0]:
                 return []
             threads = self._threads(process.pid) if self._program and _is_python(process.pid) else []
+            if not threads and rank is not None:
+                threads = answers.ask(handle, self._directory, rank)
             if handle.ended():
                 return []  # its number may be another's by now
         finally:
