@@ -178,11 +178,14 @@ def test_a_long_start_long_evaluations_and_slow_saves_are_none(kit: Kit) -> None
 
 
 def test_a_program_that_does_nothing_at_all_is_told_of_without_our_library(kit: Kit) -> None:
-    launch(kit, "import time\ndef idle():\n    time.sleep(1e6)\nidle()\n", 0.2)
+    wait = "    while not os.path.exists('go'): time.sleep(0.5)\n"
+    launch(kit, f"import os, time\ndef idle():\n{wait}idle()\nprint('on')\ntime.sleep(1000)\n", 0.2)
     event = told(kit)
     assert event.text.startswith("The program has printed nothing and computed nothing for ")
     assert event.data["sdk"] is False
     assert "train.py:3 idle" in frames(event, None)
+    (kit.work / "go").touch()
+    assert told(kit, "going_again").data["silent_s"] >= event.data["silent_s"]
 
 
 def test_nothing_is_expected_of_a_program_that_is_being_stopped(kit: Kit) -> None:

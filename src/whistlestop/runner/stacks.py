@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,11 +88,16 @@ class Spy:
         self._program = find()
         self._running: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._taking = threading.Lock()
         self.trouble = ""  # why frames are missing
 
     def take(self, ranks: Mapping[int, int]) -> list[Stack]:
         """Of every Python process of the tree and of none beside it; those of `ranks` (pid -> rank) first, and the
         main thread of each before its others."""
+        with self._taking:
+            return self._take(ranks)
+
+    def _take(self, ranks: Mapping[int, int]) -> list[Stack]:
         self.trouble = "" if self._program else "py-spy is not installed beside the runner"
         deadline, found, size = time.monotonic() + ALL_SECONDS, list[Stack](), 0
         living = sorted(self._tree.living(), key=lambda each: (ranks.get(each.pid, 1 << 30), each.pid))
