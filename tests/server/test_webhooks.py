@@ -42,6 +42,7 @@ def sending_from(here: World) -> Iterator[Alerts]:
     def hurry() -> None:
         while not over.wait(0.01):
             here.now += 1.0
+            alerts.wake()
 
     clock = threading.Thread(target=hurry)
     here.context.hub.alerts_changed = alerts.wake
