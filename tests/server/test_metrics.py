@@ -54,7 +54,7 @@ def say(here: World, run: RunView, kind: str, **data: Any) -> None:
 
 def test_what_runs_waits_and_ended_is_told(here: World) -> None:
     exposing = Exposing(here.context)
-    follower = Follower(here.context, lambda: "", exposing.heard)
+    follower = Follower(here.context, lambda: "", [exposing.heard])
     receivers.add(here.context, ReceiverBody(name="ops", address="https://example.org/x"), ME)
     running, ending, losing = here.submit(LAB), here.submit(LAB), here.submit(LAB.replace("lab", "other"))
     here.settle()
@@ -94,7 +94,7 @@ def test_a_counter_begins_anew_with_its_server_and_counts_nothing_twice(here: Wo
     here.settle()
     say(here, run, "ended", reason="finished")
     exposing = Exposing(here.context)  # a new one: what was before it is another life's
-    follower = Follower(here.context, lambda: "", exposing.heard)
+    follower = Follower(here.context, lambda: "", [exposing.heard])
     follower.follow()
     assert value(read(exposing.text().decode()), "runs_ended_total", project="lab", status="completed") is None
     second = here.submit(LAB)

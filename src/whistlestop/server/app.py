@@ -50,7 +50,7 @@ from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.scheduler.patient import Patient
-from whistlestop.server.services import accounts, sessions, storages
+from whistlestop.server.services import accounts, sessions, storages, tracing
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.exposing import Exposing
 from whistlestop.server.services.hub import Hub
@@ -111,7 +111,12 @@ class Server:
             )
             self.context.hub.connect_scheduler(self._scheduler.wake)
             exposing = Exposing(self.context)
-            self._alerts = Alerts(self.context, lambda: self.url, heard=exposing.heard)
+            heard = [exposing.heard]
+            if tracing.wanted():
+                traced = tracing.Tracing(self.context)
+                stack.callback(traced.close)
+                heard.append(traced.heard)
+            self._alerts = Alerts(self.context, lambda: self.url, heard=heard)
             self.context.hub.alerts_changed = self._alerts.wake
             self.app = make_app(self.context, self._scheduler, lambda: self.url, exposing)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))

@@ -33,7 +33,7 @@ class Alerts:
         context: Context,
         url: Callable[[], str],
         *,
-        heard: Callable[[Sequence[Row]], None] = lambda rows: None,
+        heard: Sequence[Callable[[Sequence[Row]], None]] = (),
         look: float = LOOK,
     ) -> None:
         self._context, self._look = context, look
