@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from whistlestop.server.services import ingest, tracing
 from whistlestop.server.services.alerting import Follower
+from whistlestop.server.store import events
 from whistlestop.testing.webhooks import Receiver
 from whistlestop.testing.world import World, world
 from whistlestop.wire.frames import Data, RunnerEvent, pack_record
@@ -49,9 +50,11 @@ def test_a_run_with_two_attempts_under_two_servers_is_one_trace(here: World) -> 
             say(here, run, "program_started")
             say(here, run, "training")
             here.now += 10
+            number = here.attempt(run).number
             say(here, run, "ended", reason=reason, last_step=7, gone_at=here.now)
             follower.follow()
-            say(here, run, "ended", reason=reason, last_step=7, gone_at=here.now)  # again: not another span
+            with here.context.database.write() as connection:  # another node says so as well: not another span
+                events.add(connection, run, "ended", "it ended", at=here.now, attempt=number)
             follower.follow()
             traced.close()
         spans = spans_of(collector)

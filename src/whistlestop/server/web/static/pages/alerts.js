@@ -53,9 +53,9 @@ function Receivers({ receivers, admin, test, remove }) {
       <th scope="row" class="host-cell">${one.name}<span class="standing-why">${one.address}</span></th>
       <td>${one.only_named ? "runs that name it" : one.project ?? "all projects"}</td>
       <td class="alert-kinds muted">${one.on.join(", ")}</td>
-      <td class="is-number">${one.waiting || "–"}</td>
+      <td class="is-number">${one.waiting || "–"}<span class="alert-word"> waiting</span></td>
       <td class="standing"><${Standing} receiver=${one} /></td>
-      ${admin && html`<td class="cell-menu"><span class="row"><${Button} class="is-small" onClick=${() => test(one.name)} aria-label=${`Test the receiver ${one.name}`}>Test<//>
+      ${admin && html`<td class="cell-menu"><span class="row alert-buttons"><${Button} class="is-small" onClick=${() => test(one.name)} aria-label=${`Test the receiver ${one.name}`}>Test<//>
         <${Button} class="is-small" onClick=${() => remove(one.name)} aria-label=${`Remove the receiver ${one.name}`}>Remove…<//></span></td>`}
     </tr>`)}</tbody></table></div>`;
 }
@@ -75,7 +75,7 @@ function Deliveries({ deliveries }) {
     <tbody>${deliveries.map((one) => html`<tr key=${one.id} data-delivery=${one.id}>
       <td class="nowrap muted"><${Ago} at=${one.created_at} /></td><td>${one.receiver}</td><td class="nowrap">${one.kind}</td>
       <td class="alert-title">${one.run ? html`<${Link} href=${`/runs/${one.run}`}>${one.title}<//>` : one.title}</td>
-      <td class="is-number">${one.tries || "–"}</td><td class="standing"><${State} delivery=${one} /></td></tr>`)}</tbody></table></div>`;
+      <td class="is-number">${one.tries || "–"}<span class="alert-word">${one.tries === 1 ? " try" : " tries"}</span></td><td class="standing"><${State} delivery=${one} /></td></tr>`)}</tbody></table></div>`;
 }
 
 function State({ delivery }) {
