@@ -46,7 +46,8 @@ class Follower:
         """True: there was so much that there may be more."""
         with self._context.database.read() as connection:
             upto, found = store.news(connection, self._seq, EVENTS, AT_ONCE)
-        if found or upto - self._stored > BEHIND:
+            anybody = bool(store.all_receivers(connection)) if found else False
+        if anybody or upto - self._stored > BEHIND:
             with self._context.database.write() as connection:
                 there = store.all_receivers(connection)
                 made = [alert for event in found for alert in self._alerts(connection, event, there)]

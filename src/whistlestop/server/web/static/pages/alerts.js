@@ -38,7 +38,7 @@ export default function Page() {
       <section class="stack is-tight"><h2>Receivers</h2>${found.receivers.length
         ? html`<${Receivers} receivers=${found.receivers} admin=${admin} test=${test} remove=${(name) => setAsked({ verb: "remove", name })} />`
         : html`<${Empty} title="Nobody is told of anything"><p>A receiver is a webhook, a mailbox, a chat: whatever apprise knows. ${admin ? "Add one here, or by" : "An admin adds one by"}</p>
-          <pre class="command">whistle alerts add NAME https://…</pre><//>`}</section>
+          <pre class="command">whistle alerts add NAME URL</pre><//>`}</section>
       ${found.deliveries.length > 0 && html`<section class="stack is-tight"><h2>Sent and waiting</h2><${Deliveries} deliveries=${found.deliveries} /></section>`}
     </div>`}
     ${asked?.verb === "add" && html`<${AddDialog} close=${close} after=${again} />`}
@@ -106,7 +106,7 @@ function AddDialog({ close, after }) {
     disabled=${!name.trim() || !address.trim()} onConfirm=${send} />`}>
     <${ProblemBox} problem=${problem} />
     <${Field} label="Name"><input type="text" value=${name} maxlength="100" autocomplete="off" onInput=${(event) => setName(event.target.value)} /><//>
-    <${Field} label="Address" hint="https://… is posted to. All else is apprise's: mailto://…, slack://…, and many more. It is a secret, and shown masked."
+    <${Field} label="Address" hint="One of the web is posted to. All else is apprise's: mailto://…, slack://…, and many more. It is a secret, and shown masked."
       ><input type="text" value=${address} maxlength="4000" autocomplete="off" spellcheck="false" onInput=${(event) => setAddress(event.target.value)} /><//>
     <${Field} label="Project (optional)" hint="Without one it is told of all. Which kinds it is told of is chosen by whistle alerts add --on."
       ><input type="text" value=${project} maxlength="100" onInput=${(event) => setProject(event.target.value)} /><//>
