@@ -10,7 +10,8 @@ import typer
 from whistlestop.cli.main import COMMANDS
 from whistlestop.domain.alerts import KINDS
 from whistlestop.server.services import exposing
-from whistlestop.wire import spec_alerts, spec_capacity, spec_file, spec_values
+from whistlestop.wire import spec_alerts, spec_capacity, spec_file, spec_guards, spec_values
+from whistlestop.wire.spec import Do
 from whistlestop.wire.spec_file import parse_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,6 +29,7 @@ SPEC, CLI = (DOCS / "spec.md").read_text(), (DOCS / "cli.md").read_text()
         spec_file.SECRET_KEYS,
         spec_capacity.CAPACITY_KEYS,
         spec_alerts.ALERT_KEYS,
+        spec_guards.GUARD_KEYS,
     ],
 )
 def test_every_key_of_the_spec_is_documented_with_an_example(keys: tuple[str, ...]) -> None:
@@ -42,9 +44,14 @@ def test_every_cadence_is_documented() -> None:
         assert unit in SPEC
 
 
+def test_every_word_of_a_guard_is_documented() -> None:
+    for word in (*spec_guards.CAUSES, *spec_guards.SHORT, *Do):
+        assert f"`{word}`" in SPEC, word
+
+
 def test_every_spec_in_the_docs_is_right() -> None:
     blocks = [part.split("```")[0] for part in SPEC.split("```yaml\n")[1:]]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         parse_spec(block)
 

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Whistle, own_process
 
 from whistlestop.engines import processes
+from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
 
 SCRIPT = """
@@ -170,6 +171,21 @@ def test_the_look_at_this_machine_needs_no_server(whistle: Whistle) -> None:
     answer = whistle("doctor", "--json")
     assert answer.code == result.code == (0 if answer.json["fit"] else 1)
     assert [each["name"] for each in answer.json["checks"]] == names
+
+
+def test_a_pool_whose_cluster_can_t_be_reached_is_named_with_what_to_do(served: Whistle, server: ServerProcess) -> None:
+    with server.client() as client:
+        client.add_pool("cloud", slots=1, ray={"address": "127.0.0.1:9", "driver": "/nowhere/python"})
+        try:
+            answer = served("doctor", "--json")
+            said = served("doctor")
+        finally:
+            client.remove_pool("cloud")
+    checks = {each["name"]: each for each in answer.json["checks"]}
+    assert (answer.code, said.code) == (1, 1)
+    assert checks["pool cloud"]["fit"] is False
+    assert "/nowhere/python can't be started" in checks["pool cloud"]["text"]
+    assert "✗ pool cloud    Ray at 127.0.0.1:9 can't be reached." in said.out
 
 
 def test_the_look_at_this_machine_finds_the_server(served: Whistle) -> None:

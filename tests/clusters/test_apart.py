@@ -150,6 +150,29 @@ def left(slurm: SlurmCluster, host: str) -> set[str]:
     return {path.name for done in (slurm.disk(host) / "attempts").glob("*/done") for path in done.parent.iterdir()}
 
 
+def test_a_job_that_slurm_took_twice_starts_once(server: ServerProcess, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As when sbatch gave up, and its job was submitted all the same, after we had looked for it. They are on different
+    nodes, and neither sees the other."""
+    slurm.run("scontrol", "update", "partitionname=low", "state=down")
+    try:
+        with server.client() as client:
+            run = submit(server, tmp_path, nodes=1, ranks=1)
+            job = until(lambda: slurm.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip(), what="its job")
+            (tmp_path / "again.sh").write_text(slurm.run("scontrol", "write", "batch_script", job, "-"))
+            name = f"--job-name=whistle-{client.run(run).phases[0].attempts[0].id}"
+            words = ("--nodes=1", "--ntasks-per-node=1", "--exclusive", "--export=NONE", "--output=/dev/null")
+            slurm.run("sbatch", "-p", "low", name, *words, str(tmp_path / "again.sh"))
+            slurm.run("scontrol", "update", "partitionname=low", "state=up")
+            until(lambda: steps(client, run) > 100, what="steps", within=60)
+            client.stop(run)
+            view = server.wait(run)
+            assert (view.status, [each.status for each in view.phases[0].attempts]) == ("completed", ["completed"])
+            assert len([line for line in server.logs(run) if " has ours from " in line]) == 1
+            until(lambda: not slurm.run("squeue", "-h"), within=60, what="both jobs to be gone")
+    finally:
+        slurm.run("scontrol", "update", "partitionname=low", "state=up")
+
+
 def test_a_run_in_place_is_refused_in_words_by_machines_that_don_t_see_the_place(
     server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -142,6 +142,9 @@ def test_a_run_trains_on_a_node_and_is_stopped(server: ServerProcess, ray: RayCl
         view = server.wait(run)
         assert view.status == "completed", (view.reason, view.phases[0].attempts, server.output())
         assert view.phases[0].attempts[0].host in ray.hosts
+        found = {each.pool: (each.reachable, each.nodes, each.text) for each in client.clusters()}
+        assert found == dict.fromkeys(("cpus", "gpus", "there"), (True, 3, ""))
+        assert client.clusters()[0].version.startswith("Ray 2.")
     clean(ray)
     until(lambda: reserved(ray) == [], what="the slots to be given back")
 
@@ -343,9 +346,23 @@ def test_gpus_that_ray_gives_to_one_run_are_not_given_to_another(
         runs = [submit(server, tmp_path, program, pool="gpus") for _ in range(6)]
         for run in runs:
             training(client, run, above=0)
-        # A launch that Ray did not come up with is tried again by itself: the one that trains is looked at.
-        seen = [(client.run(run).phases[0].attempts[-1].host or "", gpus(server, run)) for run in runs]
-        assert sorted(seen) == [(host, device) for host in ray.hosts for device in "01"]
+        seen = {run: (client.run(run).phases[0].attempts[0].host or "", gpus(server, run)) for run in runs}
+        assert sorted(seen.values()) == [(host, device) for host in ray.hosts for device in "01"]
+
+        # A new raylet knows nothing of the GPUs that are in use: it takes the one that is left to be on the first.
+        host = ray.hosts[0]
+        ended, stays = (next(run for run in runs if seen[run] == (host, device)) for device in "01")
+        client.kill(ended)
+        server.wait(ended, "killed")
+        ray.kill_raylet(host)
+        ray.power_on(host)
+        held = client.run(stays).phases[0].attempts[0].id
+        until(lambda: held in reserved(ray), what="its slots to be reserved again", within=60)
+        runs = [run for run in runs if run != ended] + [submit(server, tmp_path, program, pool="gpus")]
+        training(client, runs[-1], above=0)
+        assert client.run(runs[-1]).phases[0].attempts[-1].host == host
+        assert (gpus(server, stays), gpus(server, runs[-1])) == ("1", "0")
+        assert [len(client.run(run).phases[0].attempts) for run in runs] == [1] * len(runs)
         for run in runs:
             client.kill(run)
         for run in runs:

@@ -1,6 +1,7 @@
 """What every engine promises, promised by Ray's as well: the same tests as of the local engine, on a real cluster."""
 
 import hashlib
+import json
 import shutil
 import sys
 import tempfile
@@ -114,3 +115,26 @@ def kit(engine: tuple[RayEngine, Path]) -> Iterator[RayKit]:
         for job in known:
             made.engine.forget(job)
         shutil.rmtree(root, ignore_errors=True)
+
+
+def test_an_attempt_that_can_t_be_reserved_again_is_nobody_else_s_trouble(kit: RayKit) -> None:
+    """Its driver begins anew when Ray is in trouble, not when one attempt is."""
+    job = kit.launch("sleep", "1000")
+    until(lambda: kit.alive(job), "the program")
+    attempts = kit.directory(job).parent
+    (attempts / "a-odd").mkdir()
+    (attempts / "a-odd" / "began").write_text("{}")
+    records = next((kit._nodes.parent / "ray").glob(f"*/{job}.json")).parent
+    odd = {"id": "a-odd", "nodes": 1, "python": "python3", "bundle": {"CPU": "many"}, "hosts": [attempts.parent.name]}
+    (records / "a-odd.json").write_text(json.dumps({**odd, "released": False}))
+    fresh = kit.fresh()
+    try:
+        assert fresh.poll([job])[job].state is JobState.RUNNING
+        process, log = fresh._driver._process, records / "driver.log"
+        words = "a-odd can't be reserved again"
+        until(lambda: log.read_text(errors="replace").count(words) > 2, "it to be tried and tried again")
+        assert fresh.poll([job])[job].state is JobState.RUNNING
+        assert fresh._driver._process is process
+    finally:
+        fresh.forget(JobId("a-odd"))
+        shutil.rmtree(attempts / "a-odd", ignore_errors=True)

@@ -1,6 +1,7 @@
 """Runs on a real Slurm of three nodes, without a shared directory: what the nodes need they fetch."""
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -227,6 +228,20 @@ def test_a_pool_is_made_of_a_partition_with_one_command(server: ServerProcess, s
         client.remove_pool("counted")
 
 
+def test_the_doctor_knows_how_the_cluster_is(server: ServerProcess, slurm: SlurmCluster) -> None:
+    slurm.drain("n2", "new disk")
+    try:
+        with server.client() as client:
+            found = {each.pool: each for each in client.clusters()}
+    finally:
+        slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+    batch, wrong = found["batch"], found["wrong"]
+    assert (batch.reachable, batch.nodes, batch.text) == (True, 2, "not usable: n2 (drained, new disk)")
+    assert re.fullmatch(r"Slurm \d\d\.\d\d\S*", batch.version)
+    assert (wrong.reachable, wrong.nodes) == (True, 0)
+    assert "there is no node in a partition nowhere" in wrong.text
+
+
 def test_a_prolog_prepares_what_the_program_finds_and_the_phase_has_the_last_word(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -338,6 +353,17 @@ def test_a_job_that_an_admin_requeues_is_not_started_twice(
         assert client.run(run).phases[0].attempts[1].resumed_from == first.last_step
         until(lambda: job not in slurm.run("squeue", "-h", "-o", "%i").split(), what="the requeued job to be gone")
         assert len([line for line in server.logs(run) if line.startswith("rank 0 on")]) == 2
+
+
+def test_a_runner_gets_all_cpus_of_its_slots(server: ServerProcess, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """From 22.05 on srun does not take them over from the job by itself, unless it has the whole job as here."""
+    with server.client() as client:
+        run = submit(server, tmp_path, slots=2)
+        training(client, run)
+        shown = slurm.run("scontrol", "--oneliner", "show", "step", f"{job_of(slurm)}.0")
+        assert " CPUs=2 " in shown, shown
+        client.kill(run)
+        server.wait(run)
 
 
 def test_before_the_time_of_a_job_is_up_the_run_is_told_and_goes_on_in_another_one(

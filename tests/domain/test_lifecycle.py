@@ -14,6 +14,7 @@ from whistlestop.domain.lifecycle import (
     PhaseFacts,
     RunChange,
     RunFacts,
+    Verdict,
     decide,
     live,
     ready,
@@ -321,3 +322,42 @@ class Lifecycle(RuleBasedStateMachine):
 
 TestLifecycle = Lifecycle.TestCase
 TestLifecycle.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+
+
+def test_a_phase_is_held_until_its_guards_were_asked_and_a_kill_waits_for_nobody() -> None:
+    held = running(EndReason.CODE_RAISED, retries=3, held=True)
+    assert decide(run_with(held), 0.0) == []
+    phases, change = after(run_with(held, request=Stop.KILL))
+    assert phases == {"train": PhaseState.KILLED}
+    assert change is not None
+    assert change.state is RunState.KILLED
+
+
+def test_a_guards_verdict_comes_before_the_retries_and_costs_none() -> None:
+    fails = running(EndReason.OUT_OF_MEMORY, retries=3, verdict=Verdict(1, fails=True, text="the guard said so"))
+    phases, change = after(run_with(fails))
+    assert phases == {"train": PhaseState.FAILED}
+    assert change is not None
+    assert change.reason == "phase train: the guard said so"
+    again = running(EndReason.CODE_RAISED, retries=0, verdict=Verdict(1, fails=False, text="once more"))
+    (first, _) = decide(run_with(again), 0.0)
+    assert isinstance(first, PhaseChange)
+    assert (first.state, first.phase.errors_used) == (PhaseState.PENDING, 0)
+
+
+def test_a_verdict_is_about_one_attempt_and_never_about_what_a_person_has_to_look_at() -> None:
+    old = running(EndReason.CODE_RAISED, verdict=Verdict(7, fails=False, text="once more"))
+    assert after(run_with(old))[0] == {"train": PhaseState.FAILED}
+    done = running(EndReason.FINISHED, verdict=Verdict(1, fails=True, text="no"))
+    assert after(run_with(done))[0] == {"train": PhaseState.COMPLETED}
+    asks = running(EndReason.CHECKPOINT_UNUSABLE, verdict=Verdict(1, fails=False, text="once more"))
+    _, change = after(run_with(asks))
+    assert change is not None
+    assert change.state is RunState.WAITING
+
+
+def test_what_a_guard_kills_or_pauses_says_so() -> None:
+    killed = replace(run_with(running(EndReason.KILLED), request=Stop.KILL), request_by="guard: stuck")
+    assert after(killed)[1] == RunChange(RunState.KILLED, "killed by guard: stuck")
+    paused = replace(run_with(running(EndReason.PAUSED), request=Stop.PAUSE), request_by="guard: non_finite")
+    assert after(paused)[1] == RunChange(RunState.WAITING, "paused by guard: non_finite")

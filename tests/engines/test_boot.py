@@ -1,12 +1,14 @@
 """What a node does before its runner is there: code is fetched once, whole, and kept while it is used; and what it
 makes of its surroundings."""
 
+import contextlib
 import fcntl
 import hashlib
 import io
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from typing import Any
 import pytest
 
 from whistlestop.engines import boot
+from whistlestop.testing.wait import until
 
 BUNDLE = b"the run's code" * 1000
 NOW = 2_000_000_000.0
@@ -44,6 +47,8 @@ class Server(ThreadingHTTPServer):
         self.spoil: list[bytes] = []
         self.cut = 0  # answers that end in the middle
         self.refuse: dict[str, str] | None = None
+        self.answers = threading.Event()  # it answers once this is set
+        self.answers.set()
         self.run, self.bundle, self.kit = "r-1", BUNDLE, kit()
 
     @property
@@ -68,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         what = self.path.rpartition("/")[2].partition("?")[0]
         self.server.asked.append(what)
+        self.server.answers.wait()
         body = {
             "launch": json.dumps(self.server.launch()).encode(),
             "bundle": self.server.bundle,
@@ -88,11 +94,12 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(204, b"")
 
     def _answer(self, code: int, body: bytes, announced: int | None = None) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body) if announced is None else announced))
-        self.end_headers()
-        self.wfile.write(body)
         self.close_connection = True
+        with contextlib.suppress(ConnectionError):  # who asked has left
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body) if announced is None else announced))
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -115,7 +122,10 @@ def _let_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     held: list[int] = []
     bring = boot.bring
     monkeypatch.setattr(boot, "bring", lambda *given: held.append(bring(*given)))
+    before = {number: signal.getsignal(number) for number in boot.LEAVING}
     yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
     for each in held:
         os.close(each)
 
@@ -158,6 +168,7 @@ def test_what_is_damaged_every_time_is_said_and_leaves_nothing(
         {
             "node": 0,
             "unfit": False,
+            "left": False,
             "text": f"Damaged: the kit that came from {server.url} is not what was announced, 3 times",
         }
     ]
@@ -171,8 +182,29 @@ def test_a_refusal_is_told_in_the_server_s_own_words_and_not_tried_again(
     monkeypatch.setenv("WHISTLE_TICKET", json.dumps(ticket(server, tmp_path)))
     with pytest.raises(boot.Unfit):
         boot.main()
-    assert server.told == [{"node": 0, "unfit": True, "text": "it runs in place. submit it with its code"}]
+    assert server.told == [
+        {"node": 0, "unfit": True, "left": False, "text": "it runs in place. submit it with its code"}
+    ]
     assert server.asked == ["launch"]
+
+
+@pytest.mark.parametrize("number", boot.LEAVING)
+def test_a_node_that_has_to_be_left_before_its_runner_is_there_says_so(
+    server: Server, tmp_path: Path, number: signal.Signals
+) -> None:
+    server.answers.clear()
+    env = {**os.environ, "WHISTLE_TICKET": json.dumps(ticket(server, tmp_path))}
+    booting = subprocess.Popen([sys.executable, boot.__file__], env=env)
+    try:
+        until(lambda: server.asked == ["launch"], what="the boot to ask for its part")
+        booting.send_signal(number)
+        assert booting.wait(30) == 1, "else Slurm would take it for a good end"
+    finally:
+        server.answers.set()
+        booting.kill()
+        booting.wait()
+    text = f"{number.name} came before its runner was there"
+    assert server.told == [{"node": 0, "unfit": False, "left": True, "text": text}]
 
 
 # Old things.

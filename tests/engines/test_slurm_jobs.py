@@ -12,7 +12,9 @@ from whistlestop.engines.slurm_jobs import (
     read_nodes,
     read_queue,
     status,
+    superfluous,
     to_ask_about,
+    usable,
 )
 
 
@@ -91,9 +93,25 @@ def test_a_pending_one_says_why_in_words() -> None:
     assert status(job("PENDING", hosts="", reason="Resources")).text == "Slurm job 7: the nodes that it needs are busy"
 
 
-def test_of_jobs_with_one_name_the_newest_counts() -> None:
-    said = "9|whistle-a|RUNNING|n1|N/A|0|None\n10|whistle-a|PENDING||N/A|0|None\n8|whistle-a|FAILED|n1|N/A|0|None\n"
-    assert newest(read_queue(said))["whistle-a"].id == "10"
+@pytest.mark.parametrize(
+    ("states", "counts", "ends"),
+    [
+        (["FAILED", "CANCELLED"], 1, []),
+        (["FAILED", "PENDING"], 1, []),
+        (["PENDING", "FAILED"], 0, []),
+        (["PENDING", "PENDING"], 0, [1]),
+        (["PENDING", "RUNNING"], 1, [0]),
+        (["RUNNING", "PENDING", "FAILED"], 0, [1]),
+        (["FAILED", "RUNNING", "RUNNING"], 1, [2]),
+    ],
+)
+def test_of_jobs_that_slurm_took_twice_the_one_that_has_begun_counts_and_the_others_end(
+    states: list[str], counts: int, ends: list[int]
+) -> None:
+    said = [f"{number}|whistle-a|{state}|n1|N/A|0|None\n" for number, state in enumerate(states, 9)]
+    jobs = read_queue("".join([*said, "3|whistle-b|RUNNING|n1|N/A|0|None\n"]))
+    assert newest(jobs)["whistle-a"].id == str(9 + counts)
+    assert [int(job.id) - 9 for job in superfluous(jobs)] == ends
 
 
 def test_a_job_of_somebody_with_a_strange_name_confuses_nobody() -> None:
@@ -111,6 +129,15 @@ def test_nodes_of_which_nobody_knows_whether_they_are_clean() -> None:
         "n1|idle|none\nn2|down*|Not responding\nn3|drained|Kill task failed\nn4|drained|new disk\nn5|allocated*|none\n"
     )
     assert read_nodes(said) == {"n2", "n3", "n5"}
+
+
+def test_nodes_that_can_be_used_and_what_is_with_the_others() -> None:
+    said = (
+        "n1|idle|none\nn1|idle|none\nn2|down*|Not responding\nn3|mixed|none\nn4|drained|new disk\nn5|allocated*|none\n"
+    )
+    nodes, unfit = usable(said)
+    assert nodes == ["n1", "n3"]
+    assert unfit == ["n2 (down*, Not responding)", "n4 (drained, new disk)", "n5 (allocated*)"]
 
 
 def test_only_the_hosts_of_bad_ends_are_asked_about() -> None:

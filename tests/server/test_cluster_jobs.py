@@ -2,12 +2,12 @@
 
 import sqlalchemy as sa
 
-from whistlestop.engines.base import JobState, Notice
+from whistlestop.engines.base import JobId, JobState, Notice
 from whistlestop.server.services import hosts, ingest, launches, pools, verbs
 from whistlestop.server.store import events, phases
 from whistlestop.server.store.schema import attempts
 from whistlestop.testing.wait import until
-from whistlestop.testing.world import ME, World
+from whistlestop.testing.world import ME, World, unreachable
 from whistlestop.wire.api import KillBody, PauseBody
 from whistlestop.wire.pools import ExcludeBody, NewPool
 
@@ -87,3 +87,37 @@ def test_one_that_has_begun_is_not_withdrawn_but_asked(here: World) -> None:
     here.tick()
     assert here.engine.cancelled == []
     assert ingest.order(here.context, attempt).stop > 0
+
+
+def test_a_cluster_that_is_away_keeps_no_other_one_from_forgetting(here: World) -> None:
+    """However much of its own waits to be forgotten."""
+    _, attempt = started(here, JobState.RUNNING)
+    with here.context.database.write() as connection:
+        row = connection.execute(sa.select(attempts).where(attempts.c.id == attempt)).mappings().one()
+        away = {**row, "pool": "away", "state": "completed", "ended_at": here.now - 1}
+        for number in range(250):
+            own = {"id": f"a-{number:04}", "number": 100 + number, "token_hash": str(number)}
+            connection.execute(attempts.insert().values({**away, **own}))
+        ours = {**row, "id": "a-ours", "number": 99, "token_hash": "ours", "state": "completed", "ended_at": here.now}
+        connection.execute(attempts.insert().values(ours))
+        found = {each.id for each in phases.unforgotten(connection)}
+        assert "a-ours" in found
+        assert len(found) == 201
+        assert attempt not in found
+
+
+def test_attempts_that_can_t_be_forgotten_keep_no_others_from_it(here: World) -> None:
+    """Of one cluster: a node of it does not answer, the others do."""
+    stuck, asked = {"a-1", "a-2", "a-3"}, list[str]()
+
+    def forget(job: str) -> None:
+        asked.append(job)
+        if job in stuck:
+            raise unreachable()
+
+    here.engine.forget = forget  # type: ignore[method-assign,assignment]
+    jobs = [JobId(f"a-{number}") for number in (1, 2, 3, 4)]
+    here.passes.jobs._forget_now(here.engine, jobs, {})
+    assert asked == ["a-1", "a-2", "a-3"]
+    here.passes.jobs._forget_now(here.engine, jobs, {})
+    assert asked[3:5] == ["a-4", "a-1"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from whistlestop.domain.estimates import WARM_UP
 from whistlestop.server.services import ingest, verbs, views
 from whistlestop.server.store import pools, runs
 from whistlestop.testing.world import ME, World
@@ -52,7 +53,9 @@ def test_killed_at_12_of_60_estimated_minutes_of_a_10_credit_run_it_is_2_used_an
         trains.step(minute, after=60.0)
     running = trains.view().credits
     assert (running.used, running.estimated) == (pytest.approx(2.0), pytest.approx(10.0))
-    assert (running.low, running.high) == (pytest.approx(10.0), pytest.approx(10.0)), "every minute was like the other"
+    assert running.low is not None
+    assert running.high is not None
+    assert running.used < running.low < 10.0 < running.high, "every minute was like the other, so far"
     verbs.kill(tenner.context, trains.run.id, KillBody(), ME)
     trains.say("ended", reason="killed", last_step=12)
     tenner.settle()
@@ -69,7 +72,7 @@ def test_killed_at_12_of_60_estimated_minutes_of_a_10_credit_run_it_is_2_used_an
 def test_an_estimate_is_wide_at_first_and_narrow_later_and_unknown_before_it_is_warm(tenner: World) -> None:
     trains = Trains(tenner, "name: x\ncommand: 'true'\n")
     trains.step(0)
-    trains.step(views.WARM_UP - 1, total=1000, after=100.0)
+    trains.step(WARM_UP - 1, total=1000, after=100.0)
     early = trains.view().credits
     assert (early.estimated, early.low, early.high) == (None, None, None)
     widths = []
@@ -79,7 +82,7 @@ def test_an_estimate_is_wide_at_first_and_narrow_later_and_unknown_before_it_is_
         if cost.low is not None and cost.high is not None and cost.estimated is not None:
             assert cost.used <= cost.low <= cost.estimated <= cost.high
             widths.append(cost.high - cost.low)
-    assert widths[0] > 5 * widths[-1]
+    assert widths[0] > 1.5 * widths[-1]
 
 
 def test_what_runs_tells_its_kinds_of_time_up_to_now(tenner: World) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from whistlestop.domain.reasons import EndReason
-from whistlestop.engines.base import Can, JobState, JobStatus
-from whistlestop.server.services import ingest, verbs
+from whistlestop.engines.base import Can, JobState, JobStatus, Notice
+from whistlestop.server.services import ingest, preempting, verbs
 from whistlestop.server.services.hub import node_topic
 from whistlestop.server.store import events, nodes, phases
 from whistlestop.testing.wait import until
@@ -152,3 +152,52 @@ def test_what_a_cluster_refuses_fails_in_its_words_and_costs_nothing(cluster: Wo
         first = phases.attempts_of_runs(connection, [run])[run][0]
     assert first.text == refused.text
     assert first.ended_at == first.started_at
+
+
+@pytest.mark.parametrize("state", [JobState.LOST, JobState.ENDED])
+def test_what_has_to_leave_before_its_runner_was_heard_of_is_preempted_and_not_lost(
+    cluster: World, state: JobState
+) -> None:
+    run = launched(cluster, seen=False)
+    attempt = cluster.attempt(run).id
+    cluster.engine.says[attempt] = JobStatus(JobState.RUNNING, notice=Notice(cluster.now + 5, "Ray drains node n1"))
+    cluster.tick()
+    cluster.engine.says[attempt] = state
+    cluster.now += LEASE + 6
+    cluster.tick()
+    assert reason(cluster, run) == "preempted"
+
+
+def gang(here: World) -> tuple[str, str]:
+    run = here.submit("name: x\ncommand: 'true'\nnodes: 2\n").id
+    here.settle()
+    return run, str(here.attempt(run).id)
+
+
+def test_a_node_of_several_that_has_to_leave_before_its_runner_was_heard_of_is_preempted(cluster: World) -> None:
+    _, attempt = gang(cluster)
+    with cluster.context.database.write() as connection:
+        nodes.seen(connection, attempt, 0, host="n0", at=cluster.now)
+    preempting.goes(cluster.context, attempt, until=cluster.now + 5, why="Ray drains node n1")
+    cluster.engine.says[attempt] = JobStatus(JobState.LOST, nodes=(JobState.LOST, JobState.LOST))
+    cluster.now += LEASE + 6
+    cluster.tick()
+    assert ended(cluster, attempt) == {0: "host_lost", 1: "preempted"}
+
+
+def test_a_node_that_is_told_to_leave_before_it_has_booted_explains_nothing(cluster: World) -> None:
+    """It is refused when it asks for its part. The end is that of the node for whose sake it was told."""
+    run, attempt = gang(cluster)
+    cluster.passes.jobs.could_not_start(attempt, 0, "no room on its disk", unfit=True)
+    cluster.engine.says[attempt] = JobState.ENDED
+    cluster.now += 3600
+    cluster.tick()
+    assert ended(cluster, attempt) == {0: "prepare_failed", 1: "launch_failed"}
+    assert reason(cluster, run) == "prepare_failed"
+
+
+def test_a_node_that_says_that_it_had_to_leave_before_it_was_there_is_preempted(cluster: World) -> None:
+    run = launched(cluster, seen=False)
+    attempt = cluster.attempt(run).id
+    cluster.passes.jobs.could_not_start(attempt, 0, "SIGTERM came", unfit=False, left=True)
+    assert reason(cluster, run) == "preempted"

@@ -64,8 +64,18 @@ def test_a_stream_tells_everything_and_ends_with_the_run(server: ServerProcess, 
         for point in series["points"]
     ]
     assert points == list(range(30))
-    assert any(kind == "progress" for kind, _, _ in messages)
-    assert json.loads(next(data for kind, _, data in reversed(messages) if kind == "run"))["status"] == "completed"
+    last = json.loads(next(data for kind, _, data in reversed(messages) if kind == "run"))
+    assert (last["status"], last["progress"]["step"]) == ("completed", 30)
+
+
+def test_a_stream_tells_how_far_the_run_is_while_it_goes_on(
+    server: ServerProcess, client: Client, programs: Path
+) -> None:
+    run = train(server, programs, 100_000)
+    for message in client.stream(run, topics=["progress"]):
+        if message.kind == "progress" and message.data["progress"]["step"] > 0:
+            return
+    pytest.fail("no word of progress")
 
 
 @pytest.mark.parametrize("cut", [1, 5, 17, 40])

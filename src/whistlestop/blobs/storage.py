@@ -174,14 +174,20 @@ class Storage(ABC):
         return [found for found, why in self._all(phase) if why is None]
 
     def newest(
-        self, phase: str, *, verify: Callable[[Checkpoint], Any] | None = None
+        self,
+        phase: str,
+        *,
+        verify: Callable[[Checkpoint], Any] | None = None,
+        without: Callable[[Checkpoint], bool] = lambda checkpoint: False,
     ) -> tuple[Checkpoint | None, Sequence[tuple[Checkpoint, str]]]:
         """The newest one that verifies, and the newer ones that had to be set aside, each with why. `verify`: another
-        way to do so, fetching for instance; it raises Damaged, or Removed. None: there are none, or none that is
-        fit; that all have gone meanwhile is StorageFailed."""
+        way to do so, fetching for instance; it raises Damaged, or Removed. `without`: as if it were not there. None:
+        there are none, or none that is fit; that all have gone meanwhile is StorageFailed."""
         aside: list[tuple[Checkpoint, str]] = []
         removed = 0
         for found, why in self._all(phase):
+            if without(found):
+                continue
             if why is None and not found.healthy:
                 why = f"{self.where(found)}: a value was not finite before it was saved"
             if why is None:

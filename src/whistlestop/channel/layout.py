@@ -124,6 +124,7 @@ ENV_OWN: Final = "WHISTLE_RESTORE_OWN"  # 1: it is one of this phase, not of a r
 ENV_EVERY: Final = "WHISTLE_CHECKPOINT_EVERY"  # "500 steps", "10 minutes", "1 epoch", comma-separated
 ENV_KEEP: Final = "WHISTLE_CHECKPOINT_KEEP"
 ENV_STOP_WHEN: Final = "WHISTLE_STOP_WHEN"  # JSON: the spec's stop rules
+ENV_SKIP: Final = "WHISTLE_SKIP"  # JSON: batches that are passed over, [[first, behind], ...]
 ENV_INPUT: Final = "WHISTLE_INPUT_"  # + PHASE NAME in capitals: directory of that phase's checkpoint
 ENV_SLOTS: Final = "WHISTLE_SLOTS"  # "0,3"
 ENV_AGREE: Final = "WHISTLE_AGREE"  # host:port at which rank 0 meets the ranks of other nodes

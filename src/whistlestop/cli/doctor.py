@@ -120,6 +120,7 @@ def _look(*, as_json: bool) -> int:
         print_json({"fit": all(each.fit is not False for each in found), "checks": [each._asdict() for each in found]})
     else:
         marks = {True: "✓", False: "✗", None: "–"}
+        width = max(12, *(len(each.name) for each in found))
         for each in found:
-            say(f"{marks[each.fit]} {each.name:<12}  {each.text}")
+            say(f"{marks[each.fit]} {each.name:<{width}}  {each.text}")
     return 0 if all(each.fit is not False for each in found) else 1

@@ -11,6 +11,7 @@ from whistlestop.cli.options import connect
 
 if TYPE_CHECKING:
     from whistlestop.client import Client
+    from whistlestop.wire.pools import ClusterView
 
 _TIGHT_BYTES = 1 << 30
 _FRAMEWORKS = (
@@ -47,7 +48,7 @@ def _server(version: str) -> list[Check]:
         same = who.version == version
         hint = "" if same else f"; this command is {version}: install the same version"
         server = Check("server", same, f"{who.version} at {client.url}, as {who.name} ({who.role}){hint}")
-        return [server, _storage(client)]
+        return [server, _storage(client), *_clusters(client)]
 
 
 def _storage(client: "Client") -> Check:
@@ -59,6 +60,26 @@ def _storage(client: "Client") -> Check:
     except WhistleError as error:
         return Check("checkpoints", None, f"not looked at: {error.text}")
     return Check("checkpoints", found.fit, found.text)
+
+
+def _clusters(client: "Client") -> list[Check]:
+    """Of each pool on Ray or Slurm, as the server sees it."""
+    from whistlestop.domain.errors import WhistleError
+
+    try:
+        found = client.clusters()
+    except WhistleError as error:
+        return [Check("pools", None, f"their clusters were not looked at: {error.text}")]
+    return [_cluster(each) for each in found]
+
+
+def _cluster(found: "ClusterView") -> Check:
+    if not found.reachable:
+        return Check(f"pool {found.pool}", False, f"{found.on} can't be reached. {found.text}")
+    nodes = f"{found.nodes} node{'' if found.nodes == 1 else 's'} to use" if found.nodes else "no node to use now"
+    more = f"; {found.text}" if found.text else ""
+    text = f"{found.version}, {nodes} ({found.on}){more}"
+    return Check(f"pool {found.pool}", True if found.nodes else None, text)
 
 
 def _disk() -> list[Check]:

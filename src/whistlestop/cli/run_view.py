@@ -16,11 +16,13 @@ from whistlestop.cli.failures import printable
 from whistlestop.cli.output import console, table
 from whistlestop.cli.runs_table import ordinal
 from whistlestop.cli.usage_view import kinds_line
-from whistlestop.wire.api import AttemptView, ChangeView, PhaseView, RunView
+from whistlestop.wire.api import AttemptView, ChangeView, FindingView, PhaseView, RunView
 
 if TYPE_CHECKING:
     from whistlestop.wire.checkpoints import SavingView
 
+WEIGHTS = {"fatal": "red", "bad": "yellow", "hint": ""}
+SURE = 0.9  # from here on it is said without reserve
 EPOCHS_FROM = 100  # columns; with less there is room for the steps alone
 Summaries = Mapping[str, Mapping[str, Any]]  # by phase: what the program put into run.summary
 
@@ -139,7 +141,16 @@ def phases_table(phases: list[PhaseView]) -> Table:
 
 def _whys(phases: list[PhaseView]) -> list[RenderableType]:
     """Below the table: beside the numbers there is no room for a sentence at 80 columns."""
-    return [Text(f"{printable(phase.name)}: {why}", style="dim") for phase in phases if (why := phase_why(phase))]
+    whys = [Text(f"{printable(phase.name)}: {why}", style="dim") for phase in phases if (why := phase_why(phase))]
+    return [*whys, *(line for phase in phases for each in phase.findings for line in finding_lines(phase, each))]
+
+
+def finding_lines(phase: PhaseView, found: FindingView) -> list[Text]:
+    """What it is, and what to do about it."""
+    surely = "" if found.confidence >= SURE else f" ({found.confidence:.0%} sure)"
+    said = Text(f"{printable(phase.name)}: ", style="dim")
+    said.append(one_line(found.says) + surely, style=WEIGHTS[found.weight])
+    return [said, Text(f"  {one_line(found.do)}", style="dim")] if found.do else [said]
 
 
 def phase_status(phase: PhaseView) -> Text:

@@ -36,7 +36,8 @@ def runs_table(runs: Sequence[RunView]) -> Table:
 def _why(run: RunView) -> str:
     """One line; `show` has all of it."""
     place = f"{ordinal(run.queue.position)} in the queue" if run.status == "queued" and run.queue else ""
-    return " ".join(printable(place or run.reason or "").split())
+    cause = f"{run.cause}; " if run.cause and run.cause not in (run.reason or "") else ""
+    return " ".join(printable(place or f"{cause}{run.reason or ''}").split())
 
 
 def ordinal(position: int) -> str:

@@ -12,6 +12,7 @@ from whistlestop.client.alerts import AlertCalls
 from whistlestop.client.losses import LossCalls
 from whistlestop.client.pages import joined
 from whistlestop.client.pools import PoolCalls
+from whistlestop.client.stacks import StackCalls
 from whistlestop.client.stream import Message, follow
 from whistlestop.client.transport import quoted
 from whistlestop.client.usage import UsageCalls
@@ -19,6 +20,7 @@ from whistlestop.domain.errors import BadRequest, NotFound, ServerUnreachable
 from whistlestop.wire import api
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
+    from whistlestop.wire.advice import AdviceView
     from whistlestop.wire.charts import Charts, SeriesList
     from whistlestop.wire.checkpoints import CheckpointDetail, CheckpointDone, SavingView, StorageView, Verified
     from whistlestop.wire.pages import Consequences
@@ -31,7 +33,7 @@ TOPICS = ("run", "events", "logs", "progress", "metrics")
 POINTS_AT_ONCE = 200_000  # of metrics in one answer: the server's own limit
 
 
-class Client(PoolCalls, LossCalls, UsageCalls, AlertCalls):
+class Client(PoolCalls, LossCalls, StackCalls, UsageCalls, AlertCalls):
     """Talks to one server. RUN arguments are an id, `#number`, number or unique name."""
 
     # --- runs --------------------------------------------------------------------------------------------------
@@ -272,6 +274,12 @@ class Client(PoolCalls, LossCalls, UsageCalls, AlertCalls):
         from whistlestop.wire.timeline import TimelineView
 
         return self._get(TimelineView, f"/runs/{quoted(run)}/timeline")
+
+    def advice(self, run: str, *, phase: str | None = None) -> "AdviceView":
+        """Kill, stop, wait, or fix and continue: why, and what each choice costs. Changes nothing."""
+        from whistlestop.wire.advice import AdviceView
+
+        return self._get(AdviceView, f"/runs/{quoted(run)}/advice", {"phase": phase})
 
     def consequences(
         self, run: str, verb: Literal["stop", "pause", "kill", "cancel", "delete"], *, phase: str | None = None

@@ -6,7 +6,7 @@ from whistlestop.client.calls import Calls
 from whistlestop.client.transport import quoted
 
 if TYPE_CHECKING:  # a command imports those shapes that it asks for
-    from whistlestop.wire.pools import Applied, HostDone, HostView, PoolView
+    from whistlestop.wire.pools import Applied, ClusterView, HostDone, HostView, PoolView
 
 
 class PoolCalls(Calls):
@@ -40,6 +40,12 @@ class PoolCalls(Calls):
         from whistlestop.wire.pools import Applied, ApplyBody
 
         return self._post(Applied, "/pools/apply", ApplyBody(spec=text, prune=prune, dry_run=dry_run))
+
+    def clusters(self) -> list["ClusterView"]:
+        """Of each pool that is on a cluster: whether that can be reached, and what can be used of it now."""
+        from whistlestop.wire.pools import ClusterView
+
+        return self._list(ClusterView, "/clusters")
 
     def hosts(self) -> list["HostView"]:
         from whistlestop.wire.pools import HostView

@@ -90,6 +90,15 @@ class HostRecord:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A checkpoint that the run could go on from."""
+
+    step: int
+    at: float
+    best: bool = False  # by the metric that the spec names
+
+
+@dataclass(frozen=True)
 class Evidence:
     """One train or task phase of a run, as of `now`."""
 
@@ -106,3 +115,6 @@ class Evidence:
     attempts: int = 1
     price: float = 0.0  # credits for a second of all its slots
     spent: float = 0.0  # credits so far
+    marks: tuple[tuple[int, float], ...] = ()  # steps and when they were done, thinned: domain.estimates.Pace
+    saved: tuple[Saved, ...] = ()  # healthy ones, the newest first
+    follows: bool = False  # phases wait for the result of this one

@@ -1,6 +1,6 @@
-"""Which of several checkpoints is meant where none is named. One rule for the server and its clients."""
+"""Which of several checkpoints is meant where none is named, and which never is. One rule for all who choose."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 
@@ -14,6 +14,12 @@ class Committed(Protocol):
 
 
 C = TypeVar("C", bound=Committed)
+
+
+def passed_over(rules: Iterable[Sequence[int]], *, attempt: int, step: int) -> bool:
+    """A guard rolled back behind it. Each rule is [attempt, step]: nobody goes on by itself from what that attempt, or
+    one before it, has saved from that step on."""
+    return any(attempt <= last and step >= first for last, first in rules)
 
 
 def latest(found: Sequence[C]) -> C | None:

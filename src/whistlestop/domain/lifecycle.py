@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from whistlestop.domain.credits import BUDGET_OF
+from whistlestop.domain.guarding import is_guards
 from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry, fingerprint
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
@@ -36,6 +37,15 @@ class AttemptFacts:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What a guard has decided about the end of an attempt. It comes before the spec's retries."""
+
+    attempt: int
+    fails: bool  # False: it starts again, and that costs no retry
+    text: str
+
+
+@dataclass(frozen=True)
 class PhaseFacts:
     id: str
     name: str
@@ -52,6 +62,8 @@ class PhaseFacts:
     saved_step: int | None = None  # of its newest checkpoint
     failure: str | None = None  # what its last error looked like, ...
     failure_step: int | None = None  # ... and its newest checkpoint then
+    held: bool = False  # its last attempt ended badly, and its guards have not been asked yet
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,8 @@ def decide(run: RunFacts, now: float) -> list[PhaseChange | RunChange]:
     """Every change that the facts ask for. Applying them and deciding again gives nothing more."""
     if run.state in RUN_ENDED:
         return []
+    if run.request is not Stop.KILL and any(phase.held for phase in run.phases):
+        return []  # for the moment that judging takes: a guard may say that it is not tried again
     changes: list[PhaseChange | RunChange] = []
     attention = run.attention
     phases: list[PhaseFacts] = []
@@ -156,6 +170,8 @@ def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange |
         return _to(phase, PhaseState.KILLED, says), None
     if attempt.reason is EndReason.PAUSED:
         return _to(phase, PhaseState.PENDING, says), None
+    if (judged := _judged(phase, attempt, outcome.retry)) is not None:
+        return judged, None
     match outcome.retry:
         case Retry.NEVER:
             return _to(phase, PhaseState.FAILED, says), None
@@ -178,6 +194,17 @@ def _settle(phase: PhaseFacts, request: Stop, now: float) -> tuple[PhaseChange |
     assert_never(outcome.retry)
 
 
+def _judged(phase: PhaseFacts, attempt: AttemptFacts, retry: Retry) -> PhaseChange | None:
+    """As a guard has it. What would end the same way once more is not tried again for its sake, and where a person has
+    to look, a person looks."""
+    verdict = phase.verdict
+    if verdict is None or verdict.attempt != attempt.number or retry is Retry.ATTENTION:
+        return None
+    if verdict.fails:
+        return _to(phase, PhaseState.FAILED, verdict.text)
+    return _to(phase, PhaseState.PENDING, verdict.text) if retry is not Retry.NEVER else None
+
+
 def _looks(attempt: AttemptFacts) -> str:
     assert attempt.reason is not None
     return fingerprint(attempt.reason, attempt.exit_code, attempt.signal, attempt.text)
@@ -188,6 +215,8 @@ def _recover(phase: PhaseFacts, attempt: AttemptFacts, says: str, now: float) ->
         return _wait_for_storage(phase, says, now)
     if attempt.reason is EndReason.CHECKPOINT_DAMAGED:
         return _to(phase, PhaseState.PENDING, says)
+    if attempt.reason is EndReason.GUARDED:
+        return _to(phase, PhaseState.PENDING, f"{says}; it starts again")
     if attempt.reason not in OWN_FAULTS:
         return _go_on(phase, attempt, says, now)
     faults = phase.faults + 1
@@ -247,7 +276,7 @@ def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) 
         # Attention that one phase asks for stays while a sibling runs on.
         return RunChange(RunState.RUNNING if up else RunState.STARTING, reason, attention=attention)
     if run.request is Stop.KILL:
-        return RunChange(RunState.KILLED, "killed on request")
+        return RunChange(RunState.KILLED, f"killed {_asked_by(run)}")
     if all(phase.state in PHASE_ENDED for phase in phases):
         bad = next((phase for phase in phases if phase.state is PhaseState.FAILED), None)
         if bad is None:
@@ -257,12 +286,18 @@ def _derive(run: RunFacts, phases: Sequence[PhaseFacts], attention: str | None) 
         return RunChange(RunState.WAITING, attention, attention=attention)
     if run.request is Stop.PAUSE:
         spent = run.request_by.startswith(BUDGET_OF)
-        return RunChange(RunState.WAITING, f"paused: {run.request_by} is used up" if spent else "paused on request")
+        return RunChange(
+            RunState.WAITING, f"paused: {run.request_by} is used up" if spent else f"paused {_asked_by(run)}"
+        )
     lost = next((phase for phase in phases if phase.state is PhaseState.PENDING and _retried(phase)), None)
     if lost is not None:
         return RunChange(RunState.QUEUED, f"recovering: {_said(lost)}", True)
     between = any(phase.state is PhaseState.COMPLETED for phase in phases)
     return RunChange(RunState.QUEUED, "between two phases" if between and _next_is_new(phases) else None)
+
+
+def _asked_by(run: RunFacts) -> str:
+    return f"by {run.request_by}" if is_guards(run.request_by) else "on request"
 
 
 def _retried(phase: PhaseFacts) -> bool:

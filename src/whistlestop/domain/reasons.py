@@ -32,6 +32,7 @@ class EndReason(StrEnum):
     RUNNER_LOST = "runner_lost"
     HOST_LOST = "host_lost"
     LAUNCH_FAILED = "launch_failed"
+    GUARDED = "guarded"
 
 
 class Retry(StrEnum):
@@ -89,6 +90,7 @@ OUTCOMES: Mapping[EndReason, Outcome] = {
     EndReason.RUNNER_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "its runner died; the program was ended"),
     EndReason.HOST_LOST: Outcome(AttemptState.LOST, Retry.ALWAYS, "the host stopped reporting"),
     EndReason.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Retry.ALWAYS, "the runner could not be started"),
+    EndReason.GUARDED: Outcome(AttemptState.ABORTED, Retry.ALWAYS, "a guard ended it"),
 }
 
 

@@ -48,7 +48,22 @@ class Can:
     prove_end: bool  # DEAD and ENDED are proof that the runner is gone; without it a lease has to run out
     salvage: bool  # `salvage` works: a dead runner's tree is ended and its journals are shipped
     offers: bool = False  # it tells how many slots there are: see Offering
+    tells: bool = False  # it tells how its cluster is: see Telling
     lease: float = 0.0  # seconds after which a runner that reaches neither server nor cluster has ended by itself
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """That it can be reached, and what it has for a pool now."""
+
+    version: str
+    nodes: int  # that can be used: they answer, and are not to go
+    text: str = ""  # for people: what is in the way of more
+
+
+class Telling(Protocol):
+    def cluster(self) -> Cluster:
+        """Raise EngineUnreachable, in words that say what to do about it."""
 
 
 class Offering(Protocol):

@@ -14,7 +14,9 @@ import hashlib
 import http.client
 import json
 import os
+import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +42,7 @@ LOCK, DONE, LAUNCH = "lock", "done", "launch.json"  # as in attempt_files.py
 TOLD = {"grace": "WHISTLE_PREEMPT_GRACE", "ahead": "WHISTLE_PREEMPT_AHEAD"}  # as in runner/preempted.py
 DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 NOT_OURS = ("WHISTLE_", "SLURM", "SRUN", "SBATCH", "BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_")
+LEAVING = (signal.SIGTERM, signal.SIGUSR2)  # the capacity goes; as in runner/launching.py
 _PIPE = 1 << 20
 _REFUSED = 409
 _GONE = (401, 403, 404, 410)  # nobody wants this attempt any more
@@ -53,6 +56,10 @@ class Unfit(Exception):
     """The server says that it can't be run here, and another try would be answered alike: its words."""
 
 
+class Left(BaseException):
+    """The node has to be left, before there is a runner that could."""
+
+
 class Damaged(Exception):
     """What came is not what was asked for."""
 
@@ -60,8 +67,16 @@ class Damaged(Exception):
 def main() -> int:
     ticket = json.loads(os.environ["WHISTLE_TICKET"])
     node = int(os.environ.get("SLURM_NODEID", ticket.get("node", 0)))
+    for number in LEAVING:
+        signal.signal(number, _leave)
     try:
         place = prepare(ticket, node)
+        signal.pthread_sigmask(signal.SIG_BLOCK, LEAVING)  # from here on they are the runner's, who waits for them
+    except Left as error:
+        for number in LEAVING:
+            signal.signal(number, signal.SIG_IGN)  # it is said once
+        tell(ticket, node, str(error), left=True)
+        return 1
     except Refused as error:
         print(f"whistlestop: {error}", file=sys.stderr, flush=True)
         return 0
@@ -75,13 +90,19 @@ def main() -> int:
     return 1  # never
 
 
+def _leave(number: int, frame: object) -> None:
+    raise Left(f"{signal.Signals(number).name} came before its runner was there")
+
+
 def prepare(ticket: dict[str, Any], node: int) -> tuple[Path, Path, dict[str, str]]:
     """Everything in its place: the directory of our code, that of the attempt, and the secrets."""
     root = Path(ticket["root"])
     own(root)
     for part in ("kits", "bundles", "attempts", "runs"):
         (root / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-    asked = json.loads(fetch(ticket, f"launch?node={node}"))
+    # The number is this start's own: another start of the same attempt, should the cluster have taken it twice, is
+    # refused, and this one is not when it has to ask again.
+    asked = json.loads(fetch(ticket, f"launch?node={node}&start={secrets.token_hex(8)}"))
     kit = root / "kits" / asked["kit"]
     bring(kit, lambda into: unpack(_whole(ticket, "kit", asked["kit"]), into))
     if missing := [name for name in NEEDED if not _is_there(name)]:
@@ -196,9 +217,9 @@ def fetch(ticket: dict[str, Any], what: str) -> bytes:
         delay = min(LAST_DELAY, delay * 2)
 
 
-def tell(ticket: dict[str, Any], node: int, text: str, *, unfit: bool = False) -> None:
+def tell(ticket: dict[str, Any], node: int, text: str, *, unfit: bool = False, left: bool = False) -> None:
     """So that people see it where they look, and not in a file on a node."""
-    body = json.dumps({"node": node, "text": text[:2000], "unfit": unfit}).encode()
+    body = json.dumps({"node": node, "text": text[:2000], "unfit": unfit, "left": left}).encode()
     request = urllib.request.Request(
         f"{ticket['server'].rstrip('/')}/api/v1/runner/trouble",
         data=body,

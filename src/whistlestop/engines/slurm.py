@@ -6,6 +6,7 @@ accounting and without: only what squeue has forgotten is looked for there.
 """
 
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -20,11 +21,12 @@ import msgspec
 
 from whistlestop.domain.errors import EngineUnreachable, Refused
 from whistlestop.engines import boot, slurm_jobs
-from whistlestop.engines.base import Can, JobId, JobStatus
+from whistlestop.engines.base import Can, Cluster, JobId, JobStatus
 from whistlestop.engines.slurm_jobs import FORMAT, RECALLED, Job
 from whistlestop.engines.slurm_words import trouble_words
 from whistlestop.wire.launch import Launch, Ticket, http_of
 
+log = logging.getLogger(__name__)
 NAME = "whistle-"
 TIMEOUT = 20.0  # seconds for one command: a controller that is away keeps them waiting
 CANCEL_SECONDS, CANCEL_AGAIN, LOOK_EVERY = 60.0, 5.0, 0.2  # until a cancelled job is proven to be gone
@@ -43,13 +45,15 @@ class SlurmEngine:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self.can = Can(prove_end=True, salvage=False, lease=float(settings.get("lease", 30.0)))
+        self.can = Can(prove_end=True, salvage=False, tells=True, lease=float(settings.get("lease", 30.0)))
         self._guard = threading.Lock()  # one that asks whether a job is there, and submits it if not, at a time
         self._grace: float | None = None
         self._accounts_at = 0.0  # by time.monotonic(): when sacct may be asked
 
     def launch(self, launch: Launch, secrets: Mapping[str, str]) -> JobId:
-        """The secrets stay here: the nodes fetch them."""
+        """The secrets stay here: the nodes fetch them. An sbatch that we gave up may be carried out all the same, even
+        after we have looked for its job: then there are two. The next poll cancels one; should both have begun by then,
+        the server lets only the first one have the attempt (services/starts.py)."""
         job = JobId(launch.attempt_id)
         with self._guard:
             if job not in self._queued([job]):  # what was over long ago nobody launches again
@@ -57,7 +61,7 @@ class SlurmEngine:
         return job
 
     def poll(self, jobs: Collection[JobId]) -> Mapping[JobId, JobStatus]:
-        found = self._find(jobs)
+        found = self._find(jobs, once=True)
         doubtful = self._doubtful(found.values())
         return {job: slurm_jobs.status(found.get(job), doubtful) for job in jobs}
 
@@ -82,17 +86,38 @@ class SlurmEngine:
         if found is not None and not found.is_ours and not found.is_over:
             self._run("scancel", found.id)
 
-    def _find(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
+    def cluster(self) -> Cluster:
+        name = self._settings.get("partition") or ""
+        try:
+            version = self._run("sinfo", "--version").strip()
+            asked = ["--noheader", "--Node", "--format=%N|%T|%E", *([f"--partition={name}"] if name else [])]
+            nodes, unfit = slurm_jobs.usable(self._run("sinfo", *asked))
+        except EngineUnreachable as error:
+            raise EngineUnreachable(f"{error.text.rstrip('.')}. {_REACH}") from error
+        if not nodes and not unfit:
+            text = f"there is no node in a partition {name}: sinfo shows which there are" if name else "it has no nodes"
+        else:
+            text = f"not usable: {', '.join(unfit)}" if unfit else ""
+        return Cluster(version.replace("slurm-wlm", "Slurm").replace("slurm ", "Slurm "), len(nodes), text)
+
+    def _find(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
         """All of them in one question. What squeue has forgotten, minutes after its end, the accounts may know."""
-        found = dict(self._queued(jobs))
+        found = dict(self._queued(jobs, once=once))
         if missing := [job for job in jobs if job not in found]:
             found |= self._recalled(missing)
         return found
 
-    def _queued(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
-        """Of all jobs of this user: that is the same for thousands, and costs the controller less than their names."""
+    def _queued(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
+        """Of all jobs of this user: that is the same for thousands, and costs the controller less than their names.
+        `once`: what Slurm has taken twice is cancelled but for one, see launch."""
         answer = self._run("squeue", "--noheader", "--me", "--states=all", f"--Format={FORMAT}")
-        found = _by_job(slurm_jobs.newest(slurm_jobs.read_queue(answer)))
+        all_of_them = slurm_jobs.read_queue(answer)
+        found = _by_job(slurm_jobs.newest(all_of_them))
+        names = {f"{NAME}{job}" for job in jobs}
+        for twice in slurm_jobs.superfluous([each for each in all_of_them if each.name in names]) if once else ():
+            log.warning("Slurm has taken %s twice: job %s is cancelled", twice.name, twice.id)
+            with contextlib.suppress(EngineUnreachable):  # the next poll tries it again
+                self._run("scancel", twice.id)
         return {job: found[job] for job in jobs if job in found}
 
     def _recalled(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
@@ -174,6 +199,8 @@ class SlurmEngine:
                 'export WHISTLE_BEFORE="$(env)"' if prolog else "",
                 *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
                 prolog,
+                # From Slurm 22.05 on srun does not take it over from the job by itself: the step would get one.
+                'if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi',
                 f"exec srun --export=ALL --kill-on-bad-exit=0 --wait=0 --output=none --error=none {python}",
                 "",
             ]
@@ -189,7 +216,9 @@ class SlurmEngine:
             done = subprocess.run(command, input=text, env=env, capture_output=True, text=True, timeout=TIMEOUT)
         except FileNotFoundError as error:
             raise EngineUnreachable(f"{command[0]} is not installed on the server's machine.") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            raise EngineUnreachable(f"Slurm does not answer: {command[0]} has taken {TIMEOUT:.0f} s.") from error
+        except OSError as error:
             raise EngineUnreachable(f"Slurm does not answer: {command[0]}: {error}.") from error
         if done.returncode == 0:
             return done.stdout
@@ -203,5 +232,9 @@ def _by_job(found: Mapping[str, Job]) -> Mapping[JobId, Job]:
     return {JobId(name.removeprefix(NAME)): job for name, job in found.items()}
 
 
+_REACH = (
+    "Try `scontrol ping` on the server's machine, as the server's user: is slurmctld up, and slurm.conf the cluster's "
+    "own? The pool's setting `conf` names another one"
+)
 _PASSES = ("Unable to contact", "timed out", "try again", "can't be reached")  # what sbatch says of a busy controller
 _NAMED = ("partition", "constraint", "account", "qos")

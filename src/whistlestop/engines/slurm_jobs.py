@@ -19,6 +19,7 @@ _LIVES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"
 _NODE_LOST = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 _TAKEN_BACK = frozenset({"PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
 _DOWN = ("down", "fail", "unknown", "power", "reboot", "perfctrs")  # what a node's state begins with
+_WORKS = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
 _STUCK = "kill task failed"  # a node's reason: Slurm has given up on ending what is there
 _RANGES = re.compile(r"([^\[\],]*)(?:\[([^\]]*)\])?([^\[\],]*)(?:,|$)")
 
@@ -75,6 +76,16 @@ def read_nodes(answer: str) -> set[str]:
     return found
 
 
+def usable(answer: str) -> tuple[list[str], list[str]]:
+    """Of the same: nodes that take jobs now or later, and the others, each with its state and why."""
+    found: dict[str, str] = {}  # a node may be in several partitions
+    for line in answer.splitlines():
+        name, state, why = [*line.strip().split("|", 2), "", ""][:3]
+        works = state.rstrip("+") in _WORKS
+        found[name] = "" if works else f"{name} ({state}{'' if why in ('', 'none') else f', {why}'})"
+    return [name for name, words in found.items() if not words], [words for words in found.values() if words]
+
+
 def status(job: Job | None, doubtful: Collection[str] = ()) -> JobStatus:
     """`doubtful`: names of nodes, as of `read_nodes`."""
     if job is None:
@@ -111,13 +122,24 @@ def to_ask_about(jobs: Iterable[Job]) -> list[str]:
 
 
 def newest(jobs: Sequence[Job]) -> Mapping[str, Job]:
-    """Of each name. One that lives stands before one that is over: should Slurm have taken a job twice, the first one's
-    runner is the attempt's."""
+    """Of each name, out of those that are given with the oldest first: the newest of those that are over, unless one
+    lives. Should Slurm have taken a job twice, it is the one that has begun, and the first of those."""
     found: dict[str, Job] = {}
     for job in jobs:
-        if job.name not in found or found[job.name].is_over or not job.is_over:
+        before = found.get(job.name)
+        if before is None or _rank(job) > _rank(before) or (before.is_over and job.is_over):
             found[job.name] = job
     return found
+
+
+def superfluous(jobs: Sequence[Job]) -> list[Job]:
+    """Taken twice: a submission that seemed to have failed had not, and was made again. One is enough."""
+    chosen = newest(jobs)
+    return [job for job in jobs if not job.is_over and job != chosen[job.name]]
+
+
+def _rank(job: Job) -> int:
+    return 2 if job.state in _LIVES else int(not job.is_over)
 
 
 def expand(hosts: str) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from whistlestop.blobs.manifest import Checkpoint, SaveFailed
 from whistlestop.blobs.retention import Policy, removable
 from whistlestop.blobs.staged import Staged
 from whistlestop.blobs.storage import DAY, Committed, Fenced, Storage, StorageFailed
+from whistlestop.domain.checkpoints import passed_over
 from whistlestop.domain.errors import WhistleError
 from whistlestop.runner.notes import note
 from whistlestop.runner.sharing import Sharing
@@ -42,6 +43,7 @@ class CheckpointKeeper:
         nodes: int = 1,
         policy: Policy,
         protected: Collection[str],
+        over: Sequence[Sequence[int]] = (),
         tell: Tell,
         answers: Callable[[float], int] = lambda at: 0,
         durable: Callable[[int, float], None] = lambda step, seconds: None,
@@ -54,6 +56,7 @@ class CheckpointKeeper:
         self._attempt_number, self._attempt_id = attempt
         self._policy = policy
         self._protected = set(protected)
+        self._over = over  # by guards
         self._in_use: set[str] = set()
         self._aside: set[str] = set()  # addresses of those that were found damaged
         self._tell, self._answers, self._durable, self._failed = tell, answers, durable, failed
@@ -348,8 +351,15 @@ class CheckpointKeeper:
             )
 
     def _removable(self) -> list[Checkpoint]:
-        protected = self._protected | self._in_use
-        return removable(list(self._kept.values()), policy=self._policy, protected=protected)
+        """What a guard has passed over takes nobody's place, and goes when training has come as far again."""
+        protected, all_kept = self._protected | self._in_use, list(self._kept.values())
+        counted = [each for each in all_kept if not self._is_over(each)]
+        reached = max((each.step for each in counted if each.healthy), default=-1)
+        over = [each for each in all_kept if self._is_over(each) and each.step <= reached and each.id not in protected]
+        return over + removable(counted, policy=self._policy, protected=protected)
+
+    def _is_over(self, checkpoint: Checkpoint) -> bool:
+        return passed_over(self._over, attempt=checkpoint.attempt_number, step=checkpoint.step)
 
     def _discard(self, checkpoint: Checkpoint, now: float) -> bool:
         """True when it counts no more. One that resists must not keep the others."""

@@ -5,10 +5,11 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whistlestop.channel import layout
+from whistlestop.domain.checkpoints import passed_over
 from whistlestop.runner.fetching import CannotStart, Fetching, fetch, place_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def _restored(launch: "Launch", storage: "Storage", aside: list[Aside]) -> Chose
     if not launch.restore:
         return None
     beside = launch.fetch_beside and launch.storage is not None
-    if (found := _newest(launch, storage, launch.phase, aside, beside=beside, whole=False)) is not None:
+    over = launch.passed_over
+    if (found := _newest(launch, storage, launch.phase, aside, over, beside=beside, whole=False)) is not None:
         _check_known(launch, aside)
         return found
     if aside or (launch.must_restore and launch.restore_from is None):
@@ -165,7 +167,7 @@ def _inputs(launch: "Launch", storage: "Storage", aside: list[Aside]) -> dict[st
         if wanted.path is not None:
             env[variable] = _verified(launch, wanted.path, wanted.options).path
             continue
-        found = _newest(launch, storage, wanted.phase, damaged)
+        found = _newest(launch, storage, wanted.phase, damaged, wanted.passed_over)
         aside += damaged
         if found is not None:
             env[variable] = found.path
@@ -192,8 +194,16 @@ def _verified(launch: "Launch", address: str, options: dict[str, str] | None, *,
 
 
 def _newest(
-    launch: "Launch", storage: "Storage", phase: str, aside: list[Aside], *, beside: bool = False, whole: bool = True
+    launch: "Launch",
+    storage: "Storage",
+    phase: str,
+    aside: list[Aside],
+    over: Sequence[Sequence[int]],
+    *,
+    beside: bool = False,
+    whole: bool = True,
 ) -> Chosen | None:
+    """`over`: what was passed over by a guard is not even looked at, so that it does not count as set aside."""
     from whistlestop.blobs.manifest import Damaged
 
     paths: dict[str, Path] = {}
@@ -206,7 +216,10 @@ def _newest(
         else:
             paths[checkpoint.id] = fetch(launch, storage, checkpoint, whole=whole)
 
-    found, damaged = storage.newest(phase, verify=get)
+    def without(checkpoint: "Checkpoint") -> bool:
+        return passed_over(over, attempt=checkpoint.attempt_number, step=checkpoint.step)
+
+    found, damaged = storage.newest(phase, verify=get, without=without)
     aside += [
         Aside(storage.where(each), why if each.healthy else _NOT_FINITE, each.step, each.healthy)
         for each, why in damaged

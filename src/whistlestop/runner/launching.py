@@ -38,6 +38,8 @@ _LATER = {
     "lease": None,
     "witness": [],
     "avoid": [],
+    "skip": [],
+    "passed_over": [],
     "stop": 0,
     "stop_by": "",
     "stop_reason": "manually_stopped",
@@ -46,7 +48,7 @@ _LATER = {
 
 def read_launch(directory: Path) -> "Launch":
     fields = json.loads((directory / LAUNCH).read_bytes())
-    fields["inputs"] = [SimpleNamespace(**({"options": None} | entry)) for entry in fields["inputs"]]
+    fields["inputs"] = [SimpleNamespace(**({"options": None, "passed_over": []} | entry)) for entry in fields["inputs"]]
     return cast("Launch", SimpleNamespace(**(_LATER | fields)))
 
 

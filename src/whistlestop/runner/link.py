@@ -29,6 +29,7 @@ from whistlestop.wire.frames import (
     Peer,
     Progress,
     Rehearse,
+    Stacks,
     Welcome,
     decode_down,
     encode,
@@ -62,6 +63,7 @@ class Link:
         on_unwanted: Callable[[str], None],
         progress: Callable[[], Progress],
         on_rehearse: Callable[[Rehearse], None] = lambda asked: None,
+        on_stacks: Callable[[Stacks], None] = lambda asked: None,
         on_gang: Callable[[Gang], None] = lambda gang: None,
         here: Callable[[str], Peer | None] = lambda address: None,
     ) -> None:
@@ -70,7 +72,7 @@ class Link:
         self._streams = streams
         self._on_order = on_order
         self._on_unwanted = on_unwanted
-        self._on_rehearse = on_rehearse
+        self._on_rehearse, self._on_stacks = on_rehearse, on_stacks
         self._on_gang, self._here = on_gang, here
         self.renewed_at = lease.now()  # when something was sent that the server is known to have got
         self._cut_until = 0.0
@@ -214,6 +216,8 @@ class Link:
                 self._on_order(order)
             case Rehearse() as asked:
                 self._on_rehearse(asked)
+            case Stacks() as asked:
+                self._on_stacks(asked)
             case Gang() as gang:
                 self._on_gang(gang)
             case Ack(stream=name, offset=offset):

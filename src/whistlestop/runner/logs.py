@@ -33,11 +33,13 @@ class LogBook:
         self.dropped_lines = 0
         self.dropped_bytes = 0
         self.last_exception = ""
+        self.heard_at = time.monotonic()  # when the program last printed something
 
     def add(self, stream: str, lines: list[str], at: float, rank: int | None = None) -> None:
         if not lines:
             return
         rank = self._rank if rank is None else rank
+        self.heard_at = time.monotonic()
         for text in reversed(lines[-50:]):
             if looks_like_exception(text):
                 self.last_exception = text[:500]

@@ -1,5 +1,6 @@
 """Everything before the program starts: the code in place, the checkpoint chosen, the environment made."""
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -122,6 +123,8 @@ def environment(launch: "Launch", secrets: Mapping[str, str], *, restore: Chosen
         layout.ENV_STOP_WHEN: launch.stop_when,
         layout.ENV_SLOTS: slots,
     }
+    if launch.skip:
+        env[layout.ENV_SKIP] = json.dumps(launch.skip)
     if launch.nodes > 1:
         env[layout.ENV_JOB] = seat_of(launch.attempt_id, launch.node, launch.nodes)
     if launch.preemption_rate is not None:

@@ -53,6 +53,7 @@ def keeper_of(
         nodes=launch.nodes,
         policy=Policy.from_launch(launch.checkpoint_keep, launch.checkpoint_policy),
         protected=launch.checkpoint_protected,
+        over=launch.passed_over,
         tell=tell,
         answers=answers,
         durable=durable,

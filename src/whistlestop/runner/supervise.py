@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +36,14 @@ from whistlestop.runner.prepare import Prepared, Preparing, start
 from whistlestop.runner.program import Program
 from whistlestop.runner.recordfile import RecordFile
 from whistlestop.runner.samples import Sampler
+from whistlestop.runner.stacks import Spy
 from whistlestop.runner.stages import clear, keeper_of
 from whistlestop.runner.steering import Steering
 from whistlestop.runner.streams import Streams
 from whistlestop.runner.telling import FromThread
 from whistlestop.runner.time_limit import WHO, TimeLimit
-from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse
+from whistlestop.runner.watching import Watching
+from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse, Stacks
 
 if TYPE_CHECKING:
     from whistlestop.wire.launch import Launch
@@ -121,6 +124,7 @@ class Supervisor:
             on_unwanted=self._on_unwanted,
             progress=self._progress,
             on_rehearse=self._on_rehearse,
+            on_stacks=self._on_stacks,
             on_gang=self._on_gang,
             here=self._here,
         )
@@ -160,6 +164,15 @@ class Supervisor:
             devices=self._launch.slots if self._launch.devices is None else self._launch.devices,
             step=lambda: self._control[Word.STEP],
             node=self._launch.node,
+        )
+        self._watching = Watching(
+            self._launch,
+            self._control,
+            Spy(self._tree, root=self._launch.workdir, hide=self._hide.hide_text),
+            tell=self._tell,
+            expects=self._expects_progress,
+            signs=lambda: max(self._sampler.worked_at, self._book.heard_at),
+            host=self._launch.host or socket.gethostname(),
         )
         self._memory = Witness(self._tree.group)
         self._preemption = Preemption(
@@ -308,6 +321,17 @@ class Supervisor:
         if self._program.started_at is not None and not self._exited.is_set():
             self._faults.take(asked)
 
+    def _on_stacks(self, asked: Stacks) -> None:
+        if self._program.started_at is not None and not self._exited.is_set():
+            self._watching.ask(asked.asked)
+
+    def _expects_progress(self) -> bool:
+        """Of the program, now. One that is being stopped has its ladder; one that waits for us can't get on."""
+        if self._program.started_at is None or self._exited.is_set() or self._over:
+            return False
+        fetches = self._fetch is not None and not self._fetch.done()
+        return not fetches and self._climber.stop is Stop.NONE and self._preemption.notice is None
+
     def _on_unwanted(self, text: str) -> None:
         self._unwanted = True
         self._keeper.abandon()
@@ -349,6 +373,7 @@ class Supervisor:
             reason = self._launch.limit_reason
             who = WHO.get(reason, reason)
             self._climber.take(Order(stop=Stop.FINISH_PHASE, actor=who, reason=reason), own_limit=True)
+        self._watching.look()
         self._steering.retry(self._tell)
         self._preemption.look()
         for trouble in set(self._streams.troubles()) - self._troubles:
@@ -359,6 +384,7 @@ class Supervisor:
         """From the program's end to the `ended` event: nothing is reported before it is proven."""
         self._climber.ended()
         self._preemption.ended()
+        await self._watching.stop()
         with noted("the last look"):
             self._look()  # a quick program comes and goes between two ticks
         gone = await self._prove_gone(started=cannot is None)
@@ -467,5 +493,8 @@ class Supervisor:
         self._link.kick()
 
 
-_SAID_ALOUD = {"program_started", "order_seen", "rung", "leftovers", "notice", "ended", "checkpoint_set_aside"}
+_SAID_ALOUD = {
+    "program_started", "order_seen", "rung", "leftovers", "notice", "ended", "checkpoint_set_aside", "stuck",
+    "going_again",
+}  # fmt: skip
 _MOMENTS = {"attached": "The program has attached.", "training": "The program has reached its loop."}

@@ -6,6 +6,7 @@ from time import time
 from typing import Any, TypeVar
 
 from whistlestop.channel.layout import Word
+from whistlestop.domain.skipping import gap_before, steps_of
 from whistlestop.sdk.batches import Batches, position_of
 from whistlestop.sdk.group import ARRIVALS
 from whistlestop.sdk.loaders import Order, index_of
@@ -31,7 +32,10 @@ def each(run: Looping, items: Iterable[Item], epochs: int | None) -> Generator[t
     length = _length(items)
     run._restore()
     done = _repartition(run, position) if isinstance(position, Batches) else 0
-    run._prepare_loop(None if epochs is None or length is None else epochs * length + done, length)
+    total = None if epochs is None or length is None else epochs * length + done
+    if total is not None and not done:  # else what was passed over is among what is done
+        total = steps_of(total, run._skips)
+    run._prepare_loop(total, length)
     return _each(run, items, epochs, length, position)
 
 
@@ -74,6 +78,8 @@ def _each(
     try:
         source = _undisturbed(run, items, epoch, batch, position)
         for step in steps:
+            if run._skips and (gap := gap_before(int(step), run._skips)):
+                epoch, batch, source = _jump(run, items, (epoch, batch), gap, length, position, source)
             item, empty = next(source, _END), 0
             while item is _END:
                 epoch, batch, empty = epoch + 1, 0, empty + 1
@@ -97,6 +103,42 @@ def _each(
                 raise
     finally:
         steps.close()
+
+
+def _jump(
+    run: Looping,
+    items: Iterable[Item],
+    at: tuple[int, int],
+    gap: int,
+    length: int | None,
+    position: Any,
+    source: Iterator[Item],
+) -> tuple[int, int, Iterator[Item]]:
+    """Behind so many batches: by seeking where that can be done, else by taking and leaving them."""
+    epoch, batch = at
+    run._tell(
+        {
+            "kind": "message",
+            "level": "info",
+            "text": f"{gap} batches were passed over before step {run._at[0]}, as a guard has asked for",
+        }
+    )
+    if length is not None:
+        there = divmod(epoch * length + batch + gap, length)
+        # The order of torch's own loaders is known for the present epoch alone.
+        if (
+            isinstance(position, Batches)
+            or position == "sequence"
+            or (isinstance(position, Order) and there[0] == epoch)
+        ):
+            return *there, _undisturbed(run, items, *there, position)
+    for _ in range(gap):
+        if next(source, _END) is _END:
+            epoch, batch = epoch + 1, 0
+            source = _source(run, items, epoch, 0, position)
+            next(source, _END)
+        batch += 1
+    return epoch, batch, source
 
 
 def _undisturbed(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:

@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from whistlestop.channel.layout import Loop, ProgramStage, Word
+from whistlestop.domain import skipping
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import STOP_SAYS, StopReason
+from whistlestop.domain.skipping import Ranges
 from whistlestop.sdk.cadence import read_cadence
 from whistlestop.sdk.driven import Driven
 from whistlestop.sdk.items import each
@@ -191,6 +193,16 @@ class Run(Looping):
             return False
         asked = orders[Word.STOP_LEVEL] or orders[Word.PREEMPT_DEADLINE]
         return bool(asked or self._interrupts.seen or self._finish or self._fired)
+
+    @property
+    def skipped(self) -> Ranges:
+        """Batches that a roll-back passes over, as (first, behind): they are not trained on. `each` leaves them out by
+        itself; a loop that takes its data by the step's number asks `batch_of`."""
+        return self._skips
+
+    def batch_of(self, step: int) -> int:
+        """The number of the batch that this step takes: the step's own, unless some were passed over before it."""
+        return skipping.batch_of(int(step), self._skips)
 
     def finish(self, reason: str = "custom", text: str | None = None) -> None:
         """End the loop at the next boundary and keep the result. `reason` is one of StopReason, or free words."""

@@ -34,6 +34,7 @@ class Settings:
     restore_own: bool = False  # what is restored is one of this phase, wherever it was fetched to
     stage: Path | None = None  # where saves are handed over; None: the program makes them durable itself
     seat: str = ""  # which runner that is, where an attempt has several
+    skip: str = "[]"  # JSON: batches that are passed over
 
     @classmethod
     def read(cls, name: str | None = None, env: Mapping[str, str] | None = None) -> "Settings":
@@ -57,6 +58,7 @@ class Settings:
             restore_own=env.get(layout.ENV_OWN) == "1",
             stage=_path(env, layout.ENV_STAGE),
             seat=env.get(layout.ENV_JOB, ""),
+            skip=env.get(layout.ENV_SKIP) or "[]",
         )
 
     @property

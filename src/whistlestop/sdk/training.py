@@ -1,6 +1,7 @@
 """One training from its beginning to its end: attaching, restoring, saving, telling. Its steps are in looping.py."""
 
 import atexit
+import json
 import math
 import os
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whistlestop.channel.layout import Loop, Word
+from whistlestop.domain import skipping
 from whistlestop.domain.errors import BadRequest
 from whistlestop.domain.reasons import StopReason
+from whistlestop.domain.skipping import Ranges
 from whistlestop.sdk.attachment import Attachment
 from whistlestop.sdk.cadence import AnyOf
 from whistlestop.sdk.costs import Measured
@@ -69,6 +72,7 @@ class Training:
         self._interrupts = Interrupts(second_ends=settings.channel is None, wake=self._wake)
         self._early_warnings: list[str] = []  # from before there is anybody to tell
         self._rules = self._make_rules(stop_when)
+        self._skips = self._read_skips()
         self._steering = Steering(None, self._tell)
         self._late = LateValues(self._point, self._refuse)
         self._late_watched = LateValues(self._point, self._refuse)  # read at fixed steps: the rules decide by them
@@ -133,6 +137,15 @@ class Training:
         atexit.register(self._end_at_exit)
         for text in self._early_warnings:
             attachment.warn(text)
+
+    def _read_skips(self) -> Ranges:
+        if self._settings.skip == "[]":
+            return ()
+        try:
+            return skipping.read(json.loads(self._settings.skip))
+        except ValueError as error:  # a variable that anybody may have set
+            self._warn(f"no data is passed over: {error}")
+            return ()
 
     def _make_rules(self, stop_when: Sequence[Any]) -> AnyRules:
         if not stop_when and self._settings.stop_when.strip() in ("", "[]"):

@@ -27,6 +27,7 @@ from whistlestop.engines.ray.engine import Drivers, RayEngine
 from whistlestop.engines.slurm import SlurmEngine
 from whistlestop.server.api import (
     admin,
+    advice,
     alerts,
     charts,
     checkpoints,
@@ -38,6 +39,7 @@ from whistlestop.server.api import (
     problems,
     rehearsal,
     runs,
+    stacks,
     streams,
     timeline,
     usage,
@@ -50,12 +52,14 @@ from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.scheduler.patient import Patient
+from whistlestop.server.scheduler.watching import Watching
 from whistlestop.server.services import accounts, sessions, storages, tracing
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.exposing import Exposing
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.kits import Kits
 from whistlestop.server.services.settings import Settings, default_slots
+from whistlestop.server.services.starts import Starts
 from whistlestop.server.services.vault import Vault, read_or_create
 from whistlestop.server.services.verifying import Verifying
 from whistlestop.server.store import admin as admin_store
@@ -110,6 +114,8 @@ class Server:
                 took=self.context.meters.passes.observe,
             )
             self.context.hub.connect_scheduler(self._scheduler.wake)
+            self._watching = Watching(self.context)
+            self.context.hub.connect_diagnosis(self._watching.suspect)
             exposing = Exposing(self.context)
             heard = [exposing.heard]
             if tracing.wanted():
@@ -154,10 +160,12 @@ class Server:
         sys.setswitchinterval(0.0005)
         self._uvicorn = _Uvicorn(config, self.context.hub)
         self._scheduler.start()
+        self._watching.start()
         self._alerts.start()
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
+            self._watching.stop()
             self._scheduler.stop()
             self._alerts.stop()
 
@@ -203,10 +211,14 @@ def make_app(
     app.state.sessions = sessions.Sessions(context, app.state.doorkeeper)
     app.state.hung_up = scheduler.hung_up
     app.state.could_not_start = scheduler.could_not_start
-    app.state.kits, app.state.url = Kits(), url
+    app.state.clusters = scheduler.clusters
+    app.state.kits, app.state.starts, app.state.url = Kits(), Starts(), url
     app.state.verifying = Verifying(context)
     problems.install(app)
-    for module in (runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, alerts):
+    for module in (
+        runs, checkpoints, logs, streams, admin, timeline, pages, charts, pools, usage, rehearsal, advice, stacks,
+        alerts,
+    ):  # fmt: skip
         app.include_router(module.router, prefix=API)
     app.include_router(link.router, prefix=API)
     app.include_router(nodes.router, prefix=API)

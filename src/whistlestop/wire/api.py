@@ -65,7 +65,7 @@ class CreditsView(Shape):
     used: float = 0.0
     estimated: float | None = None  # if it runs to its end; None = can't be told yet
     saved: float | None = None  # after a kill: what was left unspent
-    low: float | None = None  # in nine of ten cases the whole lies between; None = can't be told yet
+    low: float | None = None  # in eight of ten cases the whole lies between; None = can't be told yet
     high: float | None = None
     redone: float | None = None  # of those used: for steps that had been made before; only in the single-run answer
     kinds: dict[str, float] = {}  # of those used, by kind of time (see /usage); only in the single-run answer
@@ -152,6 +152,23 @@ class AtRiskView(Shape):
     per_hour: float = 0.0  # credits
 
 
+class FindingView(Shape):
+    """What a diagnosis has found, and what still holds; of a phase that has ended: what held then."""
+
+    cause: str  # a word of a closed list: non_finite, stuck, host_memory, ...
+    weight: Literal["fatal", "bad", "hint"]
+    confidence: float  # how often a finding like this one is right
+    says: str  # a sentence with the figures that matter
+    do: str = ""  # what a person does about it
+    evidence: list[str] = []  # values, lines, stacks; the most telling first; only in the single-run answer
+    metric: str = ""
+    step: int | None = None  # where it began
+    rank: int | None = None
+    host: str = ""
+    attempt: int = 0  # its number
+    since: str
+
+
 class PhaseView(Shape):
     name: str
     kind: Literal["train", "task"]
@@ -170,6 +187,7 @@ class PhaseView(Shape):
     steering: list[ChangeView] = []
     saves: SavesView = SavesView()
     at_risk: AtRiskView | None = None  # while it trains
+    findings: list[FindingView] = []  # the decisive first
 
 
 class QueueView(Shape):
@@ -216,6 +234,7 @@ class RunView(Shape):
     workflow: str | None = None  # NAME@VERSION
     code: CodeView = CodeView()
     phases: list[PhaseView] = []
+    cause: str | None = None  # of a failed run: what was found, as a headline
     spec: str | None = None  # the exact YAML it runs with; only in the single-run answer
     environment: dict[str, list[str]] = {}  # names of variables by phase, "" = as at submit; with the spec
 

@@ -1,9 +1,9 @@
 """The runner's connection: msgpack frames over a WebSocket, one tagged union each way.
 
 Up: `Hello`, then `Data` (bytes of a stream by offset), `Progress` (latest wins). Down: `Welcome` (where each
-stream stands at the server, and the standing order), `Ack`, `Order`, `Rehearse`, `Gang`, `Bye`. Everything that
-must arrive exactly once is a stream: the server stores the bytes and the new offset in one transaction, and a
-reconnect goes on from the offset in `Welcome`.
+stream stands at the server, and the standing order), `Ack`, `Order`, `Rehearse`, `Stacks`, `Gang`, `Bye`.
+Everything that must arrive exactly once is a stream: the server stores the bytes and the new offset in one
+transaction, and a reconnect goes on from the offset in `Welcome`.
 
 Streams, by name:
   logs        records of LogLine, each prefixed with its u32 size (little endian)
@@ -116,6 +116,12 @@ class Rehearse(msgspec.Struct, tag="rehearse", frozen=True):
     seconds: float = 0.0
 
 
+class Stacks(msgspec.Struct, tag="stacks", frozen=True):
+    """Say where the program's threads are, now. No order: whoever asked sees that no answer comes."""
+
+    asked: str  # given back in the event `stacks`
+
+
 class Gang(msgspec.Struct, tag="gang", frozen=True):
     """All nodes of the attempt have come: their programs may start."""
 
@@ -129,7 +135,7 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
 
 
 Up = Hello | Data | Progress
-Down = Welcome | Ack | Order | Rehearse | Gang | Bye
+Down = Welcome | Ack | Order | Rehearse | Stacks | Gang | Bye
 
 
 class LogLine(msgspec.Struct, array_like=True, frozen=True):
@@ -173,6 +179,12 @@ RUNNER_KINDS = {
     "notice_too_short": "notice, needed: seconds, steps: a save would not be safe within a notice of this pool",
     "notice_fits": "notice, needed: it would be again",
     "rehearsal": "fault, seconds: a loss on purpose begins",
+    "stuck": "the program is silent for longer than its own history justifies: rank (the one that is behind; null: "
+    "nobody can tell), ranks: step of each, host, stage (diagnosis.pace.Doing), silent_s, expected_s, usual_s, "
+    "longest_s, step, idle, sdk (false: only its output and its CPU time are known), trouble: why frames are missing, "
+    "stacks: rank, pid, process, thread, state, frames: file:line function, the innermost first",
+    "going_again": "silent_s, step: the end of that silence",
+    "stacks": "asked, host, ranks, stacks, trouble: as of `stuck`, because somebody asked",
     "ended": "reason (EndReason), exit_code, signal, last_step, total, epoch, evidence, stop_reasons, "
     "loop, gone_at, saved_step, notice: the source of the one that was there before the end, or null",
 }

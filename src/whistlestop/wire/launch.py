@@ -22,6 +22,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     path: str | None = None  # where it lies, if not among this run's own: a run that continues another
     options: dict[str, str] | None = None  # of the storage in which `path` lies; None: the run's own
+    passed_over: list[list[int]] = []  # as in Launch, of that phase
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_protected: list[str] = []  # ids that retention leaves alone: pinned, best, used elsewhere
     stop_when: str = "[]"  # JSON
     steering: list[Change] = []  # changes that were asked for, each with the step at which it was applied before
+    skip: list[list[int]] = []  # batches that are not trained on: domain.skipping
+    passed_over: list[list[int]] = []  # checkpoints that a guard rolled back behind: domain.checkpoints
     slots: list[int]  # of this node
     node: int = 0  # which of several this one is
     nodes: int = 1

@@ -101,6 +101,18 @@ class PoolView(Shape):
     sizes: list[tuple[float, int]] = Field(default_factory=list)
 
 
+class ClusterView(Shape):
+    """How the cluster is that a pool is on."""
+
+    pool: str
+    engine: str
+    on: str
+    reachable: bool
+    version: str = ""
+    nodes: int = 0  # that can be used now
+    text: str = ""  # what is in the way, and what to do about it
+
+
 class BadEndView(Shape):
     """An end that speaks against a host."""
 

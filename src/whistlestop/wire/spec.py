@@ -51,6 +51,33 @@ class CapacitySpec:
     preemptible: bool = True  # may give way to a run of higher priority
 
 
+class Do(StrEnum):
+    """What a guard does, the hardest last: of two that would act at once, the harder one does."""
+
+    NOTIFY = "notify"  # an event, and the alerts that come of it
+    RESTART = "restart"  # this attempt ends, the next goes on from the newest healthy checkpoint
+    ROLL_BACK = "roll_back"  # the same, from before the finding began, and without the data of then
+    PAUSE = "pause"
+    STOP = "stop"
+    FAIL = "fail"  # the phase fails, whatever retries are left
+    KILL = "kill"
+
+
+@dataclass(frozen=True)
+class GuardSpec:
+    when: tuple[str, ...]  # causes, of diagnosis.findings
+    do: Do
+    holds: timedelta = timedelta()  # for so long it has to be so; `for` in the file
+    confidence: float = 0.9  # of the finding, at least
+    times: int = 3  # restarts and roll-backs, at most; then it stops
+    skip: int | None = None  # batches that a roll-back passes over; None: all from the checkpoint to where it began
+    dry: bool = False  # only says what it would have done
+
+    @property
+    def repeats(self) -> bool:
+        return self.do in (Do.RESTART, Do.ROLL_BACK)
+
+
 @dataclass(frozen=True)
 class PhaseSpec:
     name: str
@@ -69,6 +96,7 @@ class PhaseSpec:
     grace: Ladder = DEFAULT_LADDER
     capacity: CapacitySpec = CapacitySpec()
     work: timedelta | None = None  # how long it computes, by the user's own estimate
+    guards: tuple[GuardSpec, ...] = ()  # train phases only
 
     @property
     def all_slots(self) -> int:

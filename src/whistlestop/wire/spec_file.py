@@ -14,6 +14,7 @@ from whistlestop.wire.mistakes import Mistakes, shown
 from whistlestop.wire.spec import CapacitySpec, CheckpointSpec, PhaseKind, PhaseSpec, Secret, Spec
 from whistlestop.wire.spec_alerts import alerts_of
 from whistlestop.wire.spec_capacity import capacity_of
+from whistlestop.wire.spec_guards import Guarded, guards_of
 from whistlestop.wire.spec_map import MAX_ENTRIES, Map
 from whistlestop.wire.spec_sets import MAIN, put_all
 from whistlestop.wire.yaml_text import MAX_BYTES, Node, mapping, plain, read, write
@@ -21,8 +22,9 @@ from whistlestop.wire.yaml_text import MAX_BYTES, Node, mapping, plain, read, wr
 RUN_KEYS = ("name", "project", "priority", "budget", "deadline", "alerts", "phases")
 SHORT_KEYS = (  # of a phase; also at the top of a file without `phases`
     "kind", "command", "workdir", "env", "slots", "nodes", "ranks", "time_limit", "retries", "checkpoint",
-    "stop_when", "grace", "capacity", "work",
+    "stop_when", "grace", "capacity", "work", "guards", "guards_dry",
 )  # fmt: skip
+FOR_ALL = ("capacity", "guards", "guards_dry")  # at the top they hold for every phase that has none of its own
 PHASE_KEYS = ("name", "needs", *SHORT_KEYS)
 CHECKPOINT_KEYS = ("every", "keep")
 KEEP_KEYS = ("last", "best", "by", "mode", "every")
@@ -96,14 +98,14 @@ def _spec(top: Map) -> Spec | None:
     else:
         top.known((*RUN_KEYS, *SHORT_KEYS))
         for key in top.items:
-            if key in SHORT_KEYS and key != "capacity":
+            if key in SHORT_KEYS and key not in FOR_ALL:
                 top.wrong(key, "belongs to a phase", hint="move it into the phase, or drop `phases`")
     name = top.take("name", values.name, "")
     if "name" not in top.items or top.items["name"].value is None:
         top.wrong("name", "is missing", hint="name: my-run")
     if short and "command" not in top.items:
         top.wrong("phases", "is missing", hint="give `phases`, or `command` for a run of one phase")
-    phases = (_phase(top, MAIN, (), CapacitySpec()),) if short else _phases(top)
+    phases = (_phase(top, MAIN, (), CapacitySpec(), Guarded()),) if short else _phases(top)
     return Spec(
         name=name,
         phases=phases,
@@ -126,7 +128,7 @@ def _phases(top: Map) -> tuple[PhaseSpec, ...]:
     maps = [_entry(item, f"phases.{index}", top.mistakes) for index, item in enumerate(node.value)]
     names = [_phase_name(entry) if entry else None for entry in maps]
     known = [name for name in names if name]
-    capacity = capacity_of(top, CapacitySpec())
+    capacity, guarded = capacity_of(top, CapacitySpec()), guards_of(top, Guarded())
     phases: list[PhaseSpec] = []
     for entry, name in zip(maps, names, strict=True):
         if entry is None:
@@ -135,7 +137,7 @@ def _phases(top: Map) -> tuple[PhaseSpec, ...]:
         if name and any(phase.name == name for phase in phases):
             entry.wrong("name", f'another phase is called "{name}" already')
         above = (phases[-1].name,) if phases and phases[-1].name else ()
-        phases.append(_phase(entry, name or "", _needs(entry, name, known, above), capacity))
+        phases.append(_phase(entry, name or "", _needs(entry, name, known, above), capacity, guarded))
     _acyclic(top, phases)
     return tuple(phases)
 
@@ -200,15 +202,15 @@ def _circle(left: Mapping[str, set[str]]) -> list[str]:
 # --- a phase ---------------------------------------------------------------------------------------------------
 
 
-def _phase(entry: Map, name: str, needs: tuple[str, ...], capacity: CapacitySpec) -> PhaseSpec:
-    """`capacity`: what holds where the phase says nothing of it."""
+def _phase(entry: Map, name: str, needs: tuple[str, ...], capacity: CapacitySpec, guarded: Guarded) -> PhaseSpec:
+    """`capacity` and `guarded`: what holds where the phase says nothing of it."""
     kind = entry.take("kind", values.phase_kind, PhaseKind.TRAIN)
     if "command" not in entry.items and name != MAIN:
         entry.wrong("command", "is missing", hint="command: python train.py")
     if "command" in entry.items and entry.items["command"].value is None:
         entry.wrong("command", "is empty", hint="command: python train.py")
     if kind is PhaseKind.TASK:
-        for key in ("checkpoint", "stop_when"):
+        for key in ("checkpoint", "stop_when", "guards", "guards_dry"):
             if key in entry.items:
                 entry.wrong(key, "only train phases have it", hint="kind: train")
     return PhaseSpec(
@@ -228,6 +230,7 @@ def _phase(entry: Map, name: str, needs: tuple[str, ...], capacity: CapacitySpec
         grace=_grace(entry),
         capacity=capacity_of(entry, capacity),
         work=entry.take("work", values.lasting, None),
+        guards=guards_of(entry, guarded).rules() if kind is PhaseKind.TRAIN else (),
     )
 
 

@@ -3,8 +3,10 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from textual.theme import Theme
+if TYPE_CHECKING:  # a chart in plain output needs colours, and no Textual
+    from textual.theme import Theme
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class Palette:
         names = {"green": self.good, "yellow": self.warn, "red": self.bad, "cyan": self.info, "dim": self.faint}
         return names.get(colour, self.ink)
 
-    def theme(self) -> Theme:
+    def theme(self) -> "Theme":
+        from textual.theme import Theme
+
         return Theme(
             name=name_of(dark=self.dark),
             dark=self.dark,

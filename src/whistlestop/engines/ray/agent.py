@@ -8,6 +8,7 @@ and the marks of beginning and end. All that takes more is done by the code that
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -16,15 +17,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from whistlestop.engines.attempt_files import BEGAN, DONE, LAUNCH, LOCK, RUNNER_LOG
 
+DEVICES, ALL = "devices", "all"  # beside a seat's other files: which GPUs it was given
+
 EVERY, RARELY = 0.1, 0.5  # seconds between two looks, where something lives and where nothing does
 ALONE = 120.0  # seconds without a question after which it leaves: its server is gone, or of another version
 ACTING = 60.0
+LIVES = ("pending", "running")
 # A session of its own, and nobody's child: Ray ends its workers' children with them. Signals as they are at first.
 _RUN = """
 import os, signal
@@ -47,20 +51,52 @@ class Agent:
     def __init__(self, root: str) -> None:
         self._root = Path(root)
         self._attempts = self._root / "attempts"
-        self._guard = threading.Lock()  # asking who holds a lock takes it for a moment: never while one is started
+        # Of a seat: asking who holds its lock takes it for a moment, never while its runner is started. One that takes
+        # its time keeps nobody from hearing of the others.
+        self._guards: dict[str, threading.Lock] = {}
+        self._starting: set[str] = set()
+        self._looks = itertools.count(1)
         self._news = threading.Event()
         self._asked = time.monotonic()
         threading.Thread(target=self._leave_when_alone, daemon=True).start()
 
-    def start(self, seat: str, node: int, python: str, boot: str, ticket: dict[str, Any], devices: str | None) -> None:
-        """A runner for the seat, unless there is or was one."""
+    def start(
+        self,
+        seat: str,
+        node: int,
+        python: str,
+        boot: str,
+        ticket: dict[str, Any],
+        devices: str | None,
+        spare: Sequence[str] = (),
+    ) -> tuple[list[str], tuple[int, dict[str, str]]]:
+        """A runner for the seat, unless there is or was one. `devices`: the GPUs that Ray gives it; `spare`: what Ray
+        has given to others of ours here. The answer: who holds what it needs, in which case it was not started; and a
+        look that was begun after that."""
+        held_by = self._start(seat, node, python, boot, ticket, devices, spare)
+        self._news.set()
+        return held_by, self.look()
+
+    def _start(
+        self,
+        seat: str,
+        node: int,
+        python: str,
+        boot: str,
+        ticket: dict[str, Any],
+        devices: str | None,
+        spare: Sequence[str],
+    ) -> list[str]:
         directory = self._attempts / seat
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._guard, self._locked(directory) as lock:
+            with self._being_started(seat), self._locked(directory) as lock:
                 if lock is None or (directory / BEGAN).exists() or (directory / DONE).exists():
-                    return
-                env = _environment(devices) | {
+                    return []
+                given, held_by = self._give(directory, devices, spare)
+                if held_by:
+                    return held_by
+                env = _environment(given) | {
                     "WHISTLE_TICKET": json.dumps({**ticket, "root": str(self._root), "node": node}),
                     "WHISTLE_BOOT": boot,
                     "WHISTLE_LOCK": str(lock),
@@ -79,23 +115,26 @@ class Agent:
                     )
         except (OSError, subprocess.CalledProcessError) as error:
             _tell(boot, ticket, node, f"no runner could be started with {python} on {self._root.name}: {error}")
-        self._news.set()
+        return []
 
-    def look(self) -> dict[str, str]:
-        """All seats of this node: running, ended, dead or unknown, as in JobState."""
+    def look(self) -> tuple[int, dict[str, str]]:
+        """All seats of this node: running, pending, ended, dead or unknown, as in JobState. The first is the number of
+        this look, drawn as it begins: answers overtake each other on their way, and the one with the higher number
+        has seen all that was started before it."""
         self._asked = time.monotonic()
+        number, found = next(self._looks), {}
         with contextlib.suppress(FileNotFoundError):
-            return {name: self._state(self._attempts / name) for name in os.listdir(self._attempts)}
-        return {}
+            found = {name: self._state(self._attempts / name) for name in os.listdir(self._attempts)}
+        return number, found
 
-    def watch(self, known: Mapping[str, str], seconds: float) -> dict[str, str]:
+    def watch(self, known: Mapping[str, str], seconds: float) -> tuple[int, dict[str, str]]:
         """The same, as soon as it is something else than is known, or after so many seconds."""
         end = time.monotonic() + seconds
         while True:
             self._news.clear()
-            found = self.look()
+            number, found = self.look()
             if found != known or time.monotonic() >= end:
-                return found
+                return number, found
             self._news.wait(EVERY if "running" in found.values() else RARELY)
 
     def act(self, what: str, seat: str, python: str) -> None:
@@ -126,21 +165,64 @@ class Agent:
     def _act_early(self, what: str, directory: Path) -> None:
         """There is no program yet, nor anything to salvage."""
         if what == "cancel":
-            for pid in _holders(directory / LOCK):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
             end = time.monotonic() + ACTING
-            while self._state(directory) == "running" and time.monotonic() < end:
-                time.sleep(0.01)
-        elif what == "forget" and self._state(directory) != "running":
+            while self._state(directory) in LIVES and time.monotonic() < end:
+                for pid in _holders(directory / LOCK):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
+        elif what == "forget" and self._state(directory) not in LIVES:
             shutil.rmtree(directory, ignore_errors=True)
         self._news.set()
+
+    def _give(self, directory: Path, devices: str | None, spare: Sequence[str]) -> tuple[str | None, list[str]]:
+        """The GPUs that a seat gets, and who holds what it would need. After its raylet was started again, Ray knows
+        nothing of the GPUs that are in use: what lives here tells. The seat's lock is held by then, and what it gets is
+        written down before it begins, so that it counts among them for everybody, an agent of another time included."""
+        if devices is None:
+            return None, []
+        with open(self._root / ".devices", "ab") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            held = {
+                each: path.parent.name
+                for path in self._attempts.glob(f"*/{DEVICES}")
+                if path.parent != directory and self._uses_devices(path.parent)
+                for each in path.read_text().split(",")
+            }
+            given = choose(devices, spare, held)
+            if given is None:
+                return None, sorted(set(held.values()))
+            (directory / DEVICES).write_text(given)
+            return given, []
+
+    def _uses_devices(self, seat: Path) -> bool:
+        """One whose runner has died may have a program that lives; it may also be of before the node's last start."""
+        state = self._state(seat)
+        return state in LIVES or (state == "dead" and _has_processes(seat))
+
+    @contextlib.contextmanager
+    def _being_started(self, seat: str) -> Iterator[None]:
+        with self._guards.setdefault(seat, threading.Lock()):
+            self._starting.add(seat)
+            try:
+                yield
+            finally:
+                self._starting.discard(seat)
 
     def _state(self, directory: Path) -> str:
         if (directory / DONE).exists():
             return "ended"
-        with self._guard, self._locked(directory, make=False) as lock:
-            held = lock is None
+        if directory.name in self._starting:
+            return "pending"
+        guard = self._guards.setdefault(directory.name, threading.Lock())
+        while not guard.acquire(timeout=0.01):
+            if directory.name in self._starting:
+                return "pending"
+        try:
+            with self._locked(directory, make=False) as lock:
+                held = lock is None
+        finally:
+            guard.release()
         if held:
             return "running"
         if (directory / DONE).exists():  # it left while we asked
@@ -170,12 +252,22 @@ class Agent:
         os._exit(0)
 
 
+def choose(devices: str, spare: Sequence[str], held: Mapping[str, str]) -> str | None:
+    """As many as Ray gives, none of which is held. Ray's own come first; where one of them is in use by an attempt that
+    Ray takes to be on another one, that other one is free. None: there are not enough."""
+    if devices == ALL or ALL in held:
+        return None if held else devices
+    wanted = devices.split(",")
+    free = [each for each in dict.fromkeys([*wanted, *spare]) if each not in held]
+    return ",".join(free[: len(wanted)]) if len(free) >= len(wanted) else None
+
+
 def _environment(devices: str | None) -> dict[str, str]:
     """Nothing that is Ray's, or another run's."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "WHISTLE_", "PYTHON"))}
     for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):  # Ray sets them for an actor without slots
         env.pop(name, None)
-    return env if devices is None else env | {"CUDA_VISIBLE_DEVICES": devices}
+    return env if devices in (None, ALL) else env | {"CUDA_VISIBLE_DEVICES": devices}
 
 
 def _tell(boot: str, ticket: dict[str, Any], node: int, text: str) -> None:
@@ -183,6 +275,20 @@ def _tell(boot: str, ticket: dict[str, Any], node: int, text: str) -> None:
     functions: dict[str, Any] = {"__name__": "boot"}
     exec(compile(boot, "boot", "exec"), functions)
     functions["tell"](ticket, node, text)
+
+
+def _has_processes(seat: Path) -> bool:
+    """Of the program of a runner that has died: by its cgroup, or by the mark that all of its processes bear."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        group = json.loads((seat / BEGAN).read_bytes())["group"]
+        if group and "populated 1" in Path(group, "cgroup.events").read_text():
+            return True
+    mark = f"{'WHISTLE_JOB' if '.' in seat.name else 'WHISTLE_ATTEMPT'}={seat.name}".encode()  # as in containment.py
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return True
+    return False
 
 
 def _holders(path: Path) -> list[int]:

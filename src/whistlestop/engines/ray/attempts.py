@@ -21,12 +21,14 @@ from ray.exceptions import RayError
 
 from whistlestop.engines.attempt_files import seat_of
 from whistlestop.engines.ray import groups, holder
+from whistlestop.engines.ray.agent import ALL, LIVES
 from whistlestop.engines.ray.groups import Node
 from whistlestop.engines.ray.nodes import Nodes
 from whistlestop.engines.ray.witness import witness
 
 STARTING = 60.0  # seconds for the agents to start the runners
 ACTING = 70.0
+GIVEN = 10.0  # and for Ray to say which GPUs it takes to be an attempt's
 LOOK = 1  # seconds between two looks at why a group waits; Ray takes whole ones
 
 
@@ -125,8 +127,10 @@ class Attempts:
         for attempt in list(self._known.values()):
             status = self._status(attempt)
             if attempt.hosts and not attempt.released and set(status["nodes"]) <= {"ended"}:
-                with contextlib.suppress(RayError):
+                try:
                     self._release(attempt)
+                except Exception as error:  # the next change tries it again
+                    print(f"{attempt.id} can't be released: {_first_line(error)}", file=sys.stderr, flush=True)
             if status != self._said.get(attempt.id):
                 self._said[attempt.id] = status
                 news.append(attempt.id)
@@ -144,6 +148,8 @@ class Attempts:
             if attempt.guard.acquire(blocking=False):  # else it is being ended: the next time
                 try:
                     self._reserve_again(attempt, reserved.get(attempt.id))
+                except Exception as error:  # its own trouble: a head that is away has been noticed just before
+                    print(f"{attempt.id} can't be reserved again: {_first_line(error)}", file=sys.stderr, flush=True)
                 finally:
                     attempt.guard.release()
 
@@ -153,7 +159,7 @@ class Attempts:
             return  # nobody knows yet
         if len(there) == attempt.nodes and reserved == [node.id for node in there.values()]:
             return
-        lives = [node for number, node in there.items() if self._state(attempt, number) in ("running", "dead")]
+        lives = [node for number, node in there.items() if self._state(attempt, number) in (*LIVES, "dead")]
         stay = [node.address for node in lives if node.leaves_at is None]
         if reserved is not None and attempt.pinned == stay:
             return
@@ -168,16 +174,18 @@ class Attempts:
         try:
             while not attempt.cancelled:
                 try:
-                    if attempt.hosts or self._place(attempt):
-                        break
+                    if not (attempt.hosts or self._place(attempt)):
+                        continue
                 except Exception as error:  # of its own kinds, and of none: what was removed meanwhile is one
                     self._wait_for(attempt, f"Ray does not take it: {_first_line(error)}")
                     time.sleep(LOOK)
-            with attempt.guard:
-                if not attempt.cancelled:
-                    self._start(attempt)
-        except RayError as error:  # nothing was started: whoever asks hears that nothing is known of it
-            print(f"{attempt.id}: {error}", file=sys.stderr, flush=True)
+                    continue
+                with attempt.guard:
+                    if attempt.cancelled or not self._is_held(attempt):
+                        break
+                time.sleep(LOOK)
+        except Exception as error:  # nothing was started: whoever asks hears that nothing is known of it
+            print(f"{attempt.id}: {error!r}", file=sys.stderr, flush=True)
         finally:
             attempt.starting = False
             self.changed()
@@ -205,30 +213,70 @@ class Attempts:
             self._write(attempt)
         return True
 
-    def _start(self, attempt: Attempt) -> None:
-        order = attempt.order
-        assert order is not None
-        refs = []
-        for number, address in enumerate(attempt.hosts):
-            if (node := self._nodes.at(address)) is None:
-                continue
-            ticket = {
-                **order["ticket"],
-                "host": address,
-                "address": address,
-                "witness": witness(attempt.python, self._gcs, address),
-            }
-            devices = holder.devices_of(attempt.id, number, attempt.bundle, node)
-            agent = self._nodes.agent(node)
-            refs.append(
-                agent.start.remote(attempt.seat(number), number, attempt.python, order["boot"], ticket, devices)
-            )
-        for ref in refs:
+    def _is_held(self, attempt: Attempt) -> bool:
+        """Start it. True: GPUs that Ray gives it are in use by others, who were there before Ray's node was."""
+        held, started = self._start(attempt)
+        if not held:
+            return False
+        if not started:  # its slots are theirs: they are reserved again as soon as it has given them back
+            groups.remove(attempt.id)
+            attempt.hosts = []
+            (self._records / f"{attempt.id}.json").unlink(missing_ok=True)
+        self._wait_for(attempt, f"GPUs that Ray would give it are still in use by {' and '.join(held)}")
+        return True
+
+    def _start(self, attempt: Attempt) -> tuple[list[str], bool]:
+        """Who holds what it needs, and whether it was started on a node."""
+        asked = {number: self._start_on(attempt, number) for number, _ in self._there(attempt)}
+        held: set[str] = set()
+        for number, ref in asked.items():
             try:
-                ray.get(ref, timeout=STARTING)
+                holders = self._started(attempt, number, ref)
+                if holders and (spare := self._given_to(holders, attempt, number)):
+                    holders = self._started(attempt, number, self._start_on(attempt, number, spare))
+                held |= set(holders)
             except RayError as error:
                 print(f"{attempt.id}: {_first_line(error)}", file=sys.stderr, flush=True)
-        self._nodes.ask(node for _, node in self._there(attempt))
+        begun = any(self._state(attempt, number) not in ("unknown", "pending") for number in asked)
+        return sorted(held), begun
+
+    def _start_on(self, attempt: Attempt, number: int, spare: Sequence[str] = ()) -> Any:
+        order, address = attempt.order, attempt.hosts[number]
+        node = self._nodes.at(address)
+        if order is None or node is None:
+            raise RuntimeError(f"{address} has gone")
+        ticket = {
+            **order["ticket"],
+            "host": address,
+            "address": address,
+            "witness": witness(attempt.python, self._gcs, address),
+        }
+        devices = holder.devices_of(attempt.id, number, attempt.bundle, node)
+        return self._nodes.agent(node).start.remote(
+            attempt.seat(number), number, attempt.python, order["boot"], ticket, devices, spare
+        )
+
+    def _started(self, attempt: Attempt, number: int, ref: Any) -> list[str]:
+        """What the agent saw after it is taken at once: an older look would say that nothing is known of it."""
+        holders, look = ray.get(ref, timeout=STARTING)
+        if (node := self._nodes.at(attempt.hosts[number])) is not None:
+            self._nodes.heard(node, look)
+        return list(holders)
+
+    def _given_to(self, holders: Sequence[str], attempt: Attempt, number: int) -> list[str]:
+        """The GPUs of that node that Ray takes to be theirs: after its raylet was started again, these are not the ones
+        that they use."""
+        address, found = attempt.hosts[number], list[str]()
+        node = self._nodes.at(address)
+        for other in list(self._known.values()):
+            for each, host in enumerate(other.hosts):
+                if node is None or host != address or other.seat(each) not in holders:
+                    continue
+                index = other.pinned.index(host) if other.pinned and host in other.pinned else each
+                with contextlib.suppress(RayError):
+                    given = holder.devices_of(other.id, each, other.bundle, node, index=index, wait=GIVEN)
+                    found += given.split(",") if given not in (None, ALL) else []
+        return found
 
     def _wait_for(self, attempt: Attempt, words: str) -> None:
         if words != attempt.waits:
@@ -300,7 +348,7 @@ class Attempts:
 
     def _is_used(self, node: Node) -> bool:
         """By us, or by another server."""
-        if "running" in (self._nodes.said(node) or {}).values():
+        if set(LIVES) & set((self._nodes.said(node) or {}).values()):
             return True
         return any(
             address == node.address and self._state(attempt, number) in ("pending", "dead")

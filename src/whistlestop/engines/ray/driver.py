@@ -26,6 +26,7 @@ KNOCK = 0.5  # seconds between two tries to reach the head
 DEAF = 3  # looks that may fail one after the other before everything is begun anew
 CONNECTING = 15.0  # seconds for which a question waits for the cluster
 AT_ONCE = 32
+ON_NODES = ("cancel", "salvage", "forget")
 
 
 class Driver:
@@ -35,27 +36,49 @@ class Driver:
         self._up = threading.Event()
         self._down = ""  # why it is not, in words
         self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._acting: dict[tuple[str, str], list[int]] = {}  # what is done on nodes -> the questions that wait for it
 
     def run(self) -> None:
         threading.Thread(target=self._connect_and_look, daemon=True).start()
         for line in sys.stdin:
-            self._pool.submit(self._answer, json.loads(line))
+            asked = json.loads(line)
+            if asked["do"] in ON_NODES:
+                self._act(asked)
+            else:
+                self._pool.submit(self._answer, asked)
 
     # --- questions ------------------------------------------------------------------------------------------------
 
+    def _act(self, asked: Mapping[str, Any]) -> None:
+        """A node that does not answer takes its time: in a thread of its own, so that nobody else waits for it, and
+        once, however often it is asked for."""
+        key = (asked["do"], asked["job"])
+        with self._saying:
+            under_way = key in self._acting
+            self._acting.setdefault(key, []).append(asked["id"])
+        if not under_way:
+            threading.Thread(target=self._answer_all, args=(key, asked), daemon=True).start()
+
+    def _answer_all(self, key: tuple[str, str], asked: Mapping[str, Any]) -> None:
+        said = self._answer_to(asked)
+        with self._saying:
+            waiting = self._acting.pop(key)
+        for number in waiting:
+            self._say({"id": number, **said})
+
     def _answer(self, asked: Mapping[str, Any]) -> None:
-        number = asked["id"]
+        self._say({"id": asked["id"], **self._answer_to(asked)})
+
+    def _answer_to(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         try:
             end = time.monotonic() + CONNECTING
             while not self._up.wait(0.05):
                 if self._down or time.monotonic() > end:
-                    words = self._down or f"Ray at {self._address} does not answer"
-                    self._say({"id": number, "error": words})
-                    return
-            self._say({"id": number, "answer": self._do(asked["do"], asked)})
+                    return {"error": self._down or f"Ray at {self._address} does not answer"}
+            return {"answer": self._do(asked["do"], asked)}
         except Exception as error:
             traceback.print_exc()
-            self._say({"id": number, "error": f"Ray: {' '.join(str(error).split())[:500] or type(error).__name__}"})
+            return {"error": f"Ray: {' '.join(str(error).split())[:500] or type(error).__name__}"}
 
     def _do(self, what: str, asked: Mapping[str, Any]) -> Any:
         match what:
@@ -69,9 +92,16 @@ class Driver:
                 return self._attempts.salvage(asked["job"])
             case "forget":
                 return self._attempts.forget(asked["job"])
+            case "cluster":
+                return self._cluster(asked["labels"])
             case "offers":
                 return self._offers(asked["resource"], asked["labels"])
         raise ValueError(f"{what} is not known here")
+
+    def _cluster(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        there = [node for node in self._nodes.matching(labels) if node.has_slots]
+        stay = sum(node.leaves_at is None for node in there)
+        return {"version": self._version, "nodes": stay, "leaving": len(there) - stay}
 
     def _offers(self, resource: str, labels: Mapping[str, str]) -> int:
         """Slots that there are, on nodes that stay."""
@@ -139,6 +169,7 @@ class Driver:
         from whistlestop.engines.ray.nodes import Nodes
 
         self._nodes = Nodes(self._directory, self._warm, lambda: self._attempts.changed())
+        self._version = str(ray.__version__)
         gcs = ray.get_runtime_context().gcs_address
         self._attempts = Attempts(self._records, self._nodes, gcs, lambda jobs: self._say({"news": jobs}))
         self._nodes.look()
@@ -146,7 +177,7 @@ class Driver:
         threading.Thread(target=self._knock, daemon=True).start()
         self._down = ""
         self._up.set()
-        self._say({"up": ray.__version__})
+        self._say({"up": self._version})
 
     def _reachable(self) -> bool:
         host, _, port = self._address.rpartition("//")[2].rpartition(":")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whistlestop.engines import boot
-from whistlestop.engines.base import Can, JobId, JobState, JobStatus, Notice
+from whistlestop.engines.base import Can, Cluster, JobId, JobState, JobStatus, Notice
 from whistlestop.engines.ray.process import DriverProcess
 from whistlestop.wire.launch import Launch, http_of
 
@@ -22,7 +22,7 @@ class RayEngine:
 
     def __init__(self, settings: Mapping[str, Any], driver: DriverProcess) -> None:
         self._settings, self._driver = settings, driver
-        self.can = Can(prove_end=True, salvage=True, offers=True, lease=float(settings.get("lease", 30.0)))
+        self.can = Can(prove_end=True, salvage=True, offers=True, tells=True, lease=float(settings.get("lease", 30.0)))
 
     def hear(self, news: Callable[[Sequence[str]], None]) -> None:
         """See DriverProcess. From now on it is there, and its nodes are made warm."""
@@ -62,6 +62,12 @@ class RayEngine:
 
     def forget(self, job: JobId) -> None:
         self._driver.ask("forget", job=job, patience=ACTING)
+
+    def cluster(self) -> Cluster:
+        settings = self._settings
+        said = self._driver.ask("cluster", labels=settings.get("labels", {}))
+        left = f"{said['leaving']} more are drained" if said["leaving"] else ""
+        return Cluster(f"Ray {said['version']}", int(said["nodes"]), left)
 
     def offers(self) -> int:
         """How many slots its nodes have now."""

@@ -24,6 +24,12 @@ class Node(NamedTuple):
         plain = {name: value for name, value in labels.items() if not value.startswith(("!", "in("))}
         return all(self.labels.get(name) == value for name, value in plain.items())
 
+    @property
+    def has_slots(self) -> bool:
+        """Something that a runner could be given."""
+        own = ("memory", "object_store_memory")
+        return any(not name.startswith("node:") and name not in own for name in self.resources)
+
 
 def find(name: str) -> Any | None:
     try:

@@ -5,9 +5,11 @@ import os
 from collections.abc import Mapping
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from whistlestop.engines.ray import groups
+from whistlestop.engines.ray.agent import ALL
 from whistlestop.engines.ray.groups import Node
 
 WAIT = 60.0
@@ -18,12 +20,25 @@ class Holder:
         return os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, ray.get_gpu_ids()))
 
 
-def devices_of(attempt_id: str, number: int, bundle: Mapping[str, float], node: Node) -> str | None:
-    """As CUDA_VISIBLE_DEVICES has them. None: there are none, or all of the node's are meant."""
+def devices_of(
+    attempt_id: str,
+    number: int,
+    bundle: Mapping[str, float],
+    node: Node,
+    *,
+    index: int | None = None,
+    wait: float = WAIT,
+) -> str | None:
+    """As CUDA_VISIBLE_DEVICES has them; ALL: all of the node's; None: none. `index`: of its bundle in the group, where
+    that is not the number of its node."""
     share = bundle.get("GPU", 0)
-    if not share or share >= node.resources.get("GPU", 0):
+    if not share:
         return None
+    if share >= node.resources.get("GPU", 0):
+        return ALL
     group = groups.find(attempt_id)
+    if group is None:
+        raise RayError(f"Ray holds nothing for {attempt_id}")
     holder = (
         ray.remote(Holder)
         .options(
@@ -32,8 +47,10 @@ def devices_of(attempt_id: str, number: int, bundle: Mapping[str, float], node: 
             get_if_exists=True,
             num_cpus=0,
             num_gpus=share,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=number if index is None else index
+            ),
         )
         .remote()
     )
-    return str(ray.get(holder.devices.remote(), timeout=WAIT))
+    return str(ray.get(holder.devices.remote(), timeout=wait))

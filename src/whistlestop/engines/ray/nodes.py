@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ray
@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from whistlestop.engines.ray import agent as agent_module
 from whistlestop.engines.ray.agent import Agent
+from whistlestop.engines.ray.answers import Answers
 from whistlestop.engines.ray.groups import Node
 
 NAMESPACE = "whistlestop"
@@ -37,7 +38,8 @@ class Nodes:
         self._lock = threading.RLock()
         self._nodes: dict[str, Node] = {}
         self._agents: dict[str, Any] = {}
-        self._seen: dict[str, dict[str, str]] = {}  # what each agent said last
+        self._answers = Answers()
+        self._late: dict[str, Any] = {}  # nodes whose agent has not answered in time, and what it was asked
         self._used: dict[str, float] = {}  # when a node last had something of ours
         self._watches: dict[Any, str] = {}
         self.changed_at = 0.0  # by time.monotonic(): when a node last came or went
@@ -88,9 +90,7 @@ class Nodes:
         """Made when it is first asked for; kept while it is used, and for a while after that."""
         with self._lock:
             self._used[node.id] = time.monotonic()
-            if node.id not in self._agents:
-                self._agents[node.id] = self._make(node)
-                self._watch(node.id)
+            self._keep(node)
             return self._agents[node.id]
 
     def root(self, node: Node) -> str:
@@ -98,16 +98,38 @@ class Nodes:
 
     def said(self, node: Node) -> dict[str, str] | None:
         """By its agent when it was last heard; None: never."""
-        return self._seen.get(node.id)
+        return self._answers.of(node.id)
 
     def ask(self, nodes: Iterable[Node]) -> None:
-        """Afresh; who does not answer in time leaves it at what it said before."""
-        asked = {self.agent(node).look.remote(): node.id for node in nodes}
+        """Afresh; who does not answer in time leaves it at what it said before, and is not waited for any more until
+        it has answered: one node that hangs slows nobody who asks of others as well."""
+        asked = {}
+        for node in nodes:
+            handle = self.agent(node)
+            if not self._is_late(node.id):
+                asked[handle.look.remote()] = (node.id, handle)
         if not asked:
             return
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
+        ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
         for ref in ready:
-            self._take(asked[ref], ref)
+            self._take(*asked[ref], ref)
+        with self._lock:
+            self._late |= {asked[ref][0]: ref for ref in late}
+
+    def heard(self, node: Node, look: tuple[int, dict[str, str]]) -> None:
+        """Its agent has said so by the way."""
+        with self._lock:
+            news = node.id in self._agents and self._answers.take(node.id, *look)
+        if news:
+            self._changed()
+
+    def _is_late(self, node_id: str) -> bool:
+        with self._lock:
+            ref = self._late.get(node_id)
+            if ref is None or not ray.wait([ref], timeout=0)[0]:
+                return ref is not None
+            del self._late[node_id]
+            return False
 
     def let_go(self, node: Node) -> None:
         """An agent holds its node, and a node that is to go waits for it."""
@@ -137,7 +159,8 @@ class Nodes:
         for ref in ready:
             with self._lock:
                 node_id = self._watches.pop(ref, None)
-            if node_id is not None and self._take(node_id, ref):
+                handle = self._agents.get(node_id) if node_id is not None else None
+            if node_id is not None and handle is not None and self._take(node_id, handle, ref):
                 with self._lock:
                     self._watch(node_id)
 
@@ -145,19 +168,20 @@ class Nodes:
         """New nodes are made warm; those that nobody has used for long are left to themselves."""
         now = time.monotonic()
         for node in self.all():
-            if any(self._seen.get(node.id, {}).values()):
+            if self._answers.of(node.id):
                 self._used[node.id] = now
             used = self._used.setdefault(node.id, now)
             if now - used > self._warm:
                 with self._lock:
                     self._drop(node.id)
-            elif node.leaves_at is None and _has_slots(node):
+            elif node.leaves_at is None and node.has_slots:
                 self._keep(node)
 
     def _keep(self, node: Node) -> None:
         with self._lock:
             if node.id not in self._agents:
                 self._agents[node.id] = self._make(node)
+                self._answers.begin_anew(node.id)
                 self._watch(node.id)
 
     def _make(self, node: Node) -> Any:
@@ -177,29 +201,27 @@ class Nodes:
 
     def _watch(self, node_id: str) -> None:
         if (handle := self._agents.get(node_id)) is not None:
-            self._watches[handle.watch.remote(self._seen.get(node_id, {}), WATCH)] = node_id
+            self._watches[handle.watch.remote(self._answers.of(node_id) or {}, WATCH)] = node_id
 
-    def _take(self, node_id: str, ref: Any) -> bool:
+    def _take(self, node_id: str, handle: Any, ref: Any) -> bool:
+        """What that agent has answered. False: it is gone; if its node is not, the next look makes another one."""
         try:
-            said = ray.get(ref)
-        except RayError:  # it is gone; if its node is not, the next look makes another one
+            number, seats = ray.get(ref)
+        except RayError:
             with self._lock:
-                self._drop(node_id, keep=True)
+                if self._agents.get(node_id) is handle:
+                    self._drop(node_id, keep=True)
             self._changed()
             return False
-        news = self._seen.get(node_id) != said
-        self._seen[node_id] = said
+        with self._lock:
+            news = self._agents.get(node_id) is handle and self._answers.take(node_id, number, seats)
         if news:
             self._changed()
         return True
 
     def _drop(self, node_id: str, *, keep: bool = False) -> None:
         self._agents.pop(node_id, None)
+        self._late.pop(node_id, None)
         self._watches = {ref: node for ref, node in self._watches.items() if node != node_id}
         if not keep:
-            self._seen.pop(node_id, None)
-
-
-def _has_slots(node: Node) -> bool:
-    own: Collection[str] = ("memory", "object_store_memory")
-    return any(not name.startswith("node:") and name not in own for name in node.resources)
+            self._answers.forget(node_id)

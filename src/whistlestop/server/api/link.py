@@ -166,6 +166,8 @@ async def _send_orders(
             return
         for asked in context.hub.rehearsals(attempt_id) if hello.node == 0 else ():
             await socket.send_bytes(frames.encode(asked))
+        for wanted in context.hub.stacks_asked(attempt_id, hello.node):
+            await socket.send_bytes(frames.encode(wanted))
         order = context.hub.order(attempt_id)
         if order is not None and order != sent:
             await socket.send_bytes(frames.encode(order))

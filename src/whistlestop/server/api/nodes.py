@@ -4,7 +4,7 @@ else."""
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +23,7 @@ class Trouble(Asked):
     node: int = Field(ge=0)
     text: str = Field(max_length=2000)
     unfit: bool = False  # another try would be answered alike
+    left: bool = False  # the node had to be left before its runner was there
 
 
 async def attempt_token(request: Request) -> str:
@@ -36,9 +37,17 @@ Token = Annotated[str, Depends(attempt_token)]
 
 
 @router.get("/launch")
-async def launch(request: Request, context: Ctx, token: Token, node: int = 0) -> Response:
+async def launch(
+    request: Request,
+    context: Ctx,
+    token: Token,
+    node: int = 0,
+    start: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
     def make() -> bytes:
         attempt_id = _attempt(context, token, beginning=node)
+        if not request.app.state.starts.is_first(accounts.fingerprint(token), node, start):
+            raise NotFound(f"node {node} of this attempt has begun already")
         return msgspec.json.encode(
             dispatching.ready(context, request.app.state.kits, attempt_id, token, node, request.app.state.url())
         )
@@ -71,7 +80,8 @@ async def bundle(context: Ctx, token: Token) -> FileResponse:
 @router.post("/trouble")
 async def trouble(request: Request, context: Ctx, token: Token, body: Trouble) -> Response:
     attempt_id = await run_in_threadpool(_attempt, context, token)
-    await run_in_threadpool(request.app.state.could_not_start, attempt_id, body.node, body.text, body.unfit)
+    told = request.app.state.could_not_start
+    await run_in_threadpool(told, attempt_id, body.node, body.text, unfit=body.unfit, left=body.left)
     return Response(status_code=204)
 
 
@@ -82,6 +92,8 @@ def _attempt(context: Ctx, token: str, *, beginning: int | None = None) -> str:
         known = None if found is None or beginning is None else nodes.one(connection, found.id, beginning)
     if found is None or found.ended_at is not None:
         raise NotFound("this attempt is not wanted any more")
+    if known is not None and known.told and known.seen_at is None:
+        raise NotFound(f"node {beginning} of this attempt has to leave")
     if beginning is not None and (known is not None or (found.nodes == 1 and found.seen_at is not None)):
         raise NotFound(f"node {beginning} of this attempt has begun already")
     return str(found.id)

@@ -1,15 +1,18 @@
 """Pools and hosts: the capacity there is. Everybody may look, an admin changes it."""
 
+from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 
-from whistlestop.server.api.access import Admin, Ctx, Viewer
+from whistlestop.server.api.access import Admin, Ctx, Member, Viewer
+from whistlestop.server.api.readings import Reads
 from whistlestop.server.services import hosts, pools
 from whistlestop.wire.pools import (
     HOST_NAME,
     Applied,
     ApplyBody,
+    ClusterView,
     ExcludeBody,
     HostDone,
     HostView,
@@ -41,6 +44,13 @@ def add_pool(body: NewPool, context: Ctx, _actor: Admin) -> PoolView:
 def apply_pools(body: ApplyBody, context: Ctx, _actor: Admin) -> Applied:
     """A file of pools: all of it or nothing."""
     return pools.apply(context, body)
+
+
+@router.get("/clusters")
+async def list_clusters(request: Request, reads: Reads, _actor: Member) -> list[ClusterView]:
+    """Of each pool that is on a cluster: whether that can be reached, and what can be used of it now."""
+    look: Callable[[], list[ClusterView]] = request.app.state.clusters
+    return await reads.waited(look)
 
 
 @router.get("/pools/{name}")

@@ -39,6 +39,7 @@ class Jobs:
         self._context, self._engines, self._url, self._aside = context, engines, url, aside
         self._salvaged: dict[str, float] = {}
         self._tries: Counter[str] = Counter()  # launches of an attempt that did not come up
+        self._unforgettable: dict[JobId, float] = {}  # attempts that could not be forgotten, and when it was tried last
         self._suspects: dict[str, float] = {}  # attempts whose runner hung up -> when it is looked at again
         # Of each node of an attempt: when its engine last said something else of it than lost.
         self._counted_on: dict[tuple[str, int], float] = {}
@@ -172,13 +173,19 @@ class Jobs:
                 self._end(row.id, _died_of(status), status.text or "its runner died without a word")
             case JobState.LOST:
                 if self._lease_is_over(engine, row, row.seen_at, now):
-                    self._end(row.id, EndReason.HOST_LOST, status.text or "its host is lost")
+                    if off is not None:
+                        self._never_ran(row.id, *off)
+                    else:
+                        self._end(row.id, EndReason.HOST_LOST, status.text or "its host is lost")
             case JobState.UNKNOWN:
                 if row.seen_at is None or self._lease_is_over(engine, row, row.seen_at, now):
                     self._relaunch(row)
             case JobState.ENDED:
                 # Everything was acknowledged, and yet we do not know the end: the database is older than the disk.
                 if now - row.started_at > LEFT_SECONDS and not self._context.hub.hears(row.id):
+                    if off is not None:
+                        self._never_ran(row.id, *off)
+                        return
                     self._end(row.id, EndReason.RUNNER_LOST, "its runner has left, and nothing tells how it ended")
             case JobState.RUNNING | JobState.PENDING:
                 self._force_kill(engine, row, now)
@@ -213,7 +220,8 @@ class Jobs:
                 case JobState.RUNNING | JobState.PENDING:
                     self._force_kill(engine, row, now)
         for node, (reason, text) in lost.items():
-            self._end_node(row, node, reason, text)
+            early = _left_early(row, known.get(node))
+            self._end_node(row, node, *(early or (reason, text)))
         if not lost and ends:
             self._ask_to_leave(row, now)
 
@@ -353,9 +361,12 @@ class Jobs:
         self._context.hub.over(attempt_id)
         self._context.hub.changed(attempt.run_id)
 
-    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool) -> None:
-        """A node of a cluster says so, before there is a runner. `unfit`: it is the run that can't be run there."""
+    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool, left: bool = False) -> None:
+        """A node of a cluster says so, before there is a runner. `unfit`: it is the run that can't be run there;
+        `left`: it is nobody's fault, the node's capacity goes."""
         reason = EndReason.PREPARE_FAILED if unfit else EndReason.LAUNCH_FAILED
+        if left:
+            reason, text = EndReason.PREEMPTED, f"had to leave before its runner was started: {text}"
         with self._context.database.read() as connection:
             row = phases.attempt(connection, attempt_id)
         if self._context.hub.hears(attempt_id, node):
@@ -388,12 +399,14 @@ class Jobs:
         """`said`: what a cluster says of the end, where the runner could only tell that it had to leave."""
         done: list[JobId] = []
         trouble = 0
-        for job in jobs:
+        for job in sorted(jobs, key=lambda job: self._unforgettable.get(job, 0.0)):  # those with trouble come last
             try:
                 engine.forget(job)
                 done.append(job)
+                self._unforgettable.pop(job, None)
             except (OSError, EngineUnreachable) as error:
                 log.warning("attempt %s could not be forgotten; it is tried again: %s", job, error)
+                self._unforgettable[job] = time.monotonic()
                 if (trouble := trouble + 1) == FORGET_TROUBLE:
                     break
         with self._context.database.write(durable=False) as connection:
@@ -414,6 +427,18 @@ def _called_off(row: Row, *, seen: bool = False) -> tuple[EndReason, str] | None
         return EndReason.PAUSED, "paused before its runner was started"
     if row.preempt_at is not None and row.seen_at is None:
         return EndReason.PREEMPTED, f"had to leave before its runner was started: {row.preempt_why}"
+    return None
+
+
+def _left_early(row: Row, node: Row | None) -> tuple[EndReason, str] | None:
+    """Of a node whose runner was never heard of, and that had to leave: it is not lost. Who was told to because of
+    another one explains nothing of the attempt's end."""
+    if node is not None and node.seen_at is not None:
+        return None
+    if row.preempt_at is not None:
+        return EndReason.PREEMPTED, f"had to leave before its runner was started: {row.preempt_why}"
+    if node is not None and node.told:
+        return EndReason.LAUNCH_FAILED, "was told to leave before its runner was started"
     return None
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from whistlestop.server.scheduler.passes import Passes
+from whistlestop.wire.pools import ClusterView
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 50  # runs settled in one transaction
@@ -40,8 +41,11 @@ class Scheduler:
             self._look = True
             self._wake.notify()
 
-    def could_not_start(self, attempt_id: str, node: int, text: str, unfit: bool) -> None:
-        self._passes.jobs.could_not_start(attempt_id, node, text, unfit=unfit)
+    def could_not_start(self, attempt_id: str, node: int, text: str, *, unfit: bool, left: bool) -> None:
+        self._passes.jobs.could_not_start(attempt_id, node, text, unfit=unfit, left=left)
+
+    def clusters(self) -> list[ClusterView]:
+        return self._passes.clusters.look()
 
     def hung_up(self, attempt_id: str) -> None:
         """A runner's connection ended: ask the engine at once whether the runner did."""

@@ -11,6 +11,7 @@ from whistlestop.domain.clock import iso
 from whistlestop.domain.lifecycle import PhaseChange, RunChange, RunFacts, after, decide, ready
 from whistlestop.domain.states import RUN_ENDED, RunState
 from whistlestop.server.scheduler.aside import Aside
+from whistlestop.server.scheduler.clusters import Clusters
 from whistlestop.server.scheduler.engines import Engines
 from whistlestop.server.scheduler.following import Following
 from whistlestop.server.scheduler.jobs import Jobs
@@ -33,6 +34,7 @@ class Passes:
         self._following = Following(context, engines, self._aside)
         self._placer = Placer(context, self.jobs.launch)
         self.sweeper = Sweeper(context)
+        self.clusters = Clusters(context, engines)
 
     # --- settle: facts become states --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from whistlestop.domain.alerts import AlertKind
 from whistlestop.domain.errors import SpecInvalid
-from whistlestop.domain.estimates import Pace
+from whistlestop.domain.estimates import Pace, seconds_left
 from whistlestop.domain.states import Stage
 from whistlestop.server.services import budgets
 from whistlestop.server.services.budgets import Balance
@@ -119,11 +119,10 @@ def _stated(cadence: str, pace: Pace | None, batches: int) -> float | None:
     unit = unit.removesuffix("s")
     if unit in _SECONDS:
         return int(count) * _SECONDS[unit]
-    if pace is None or pace.reports < 2 or pace.mean <= 0:
-        return None
-    if unit == "step":
-        return int(count) * pace.mean
-    return int(count) * batches * pace.mean if unit == "epoch" and batches else None
+    if unit not in ("step", "epoch"):
+        return None  # auto
+    left = seconds_left(pace, int(count) * (batches if unit == "epoch" else 1))
+    return left.likely if left is not None and left.likely > 0 else None
 
 
 def _every(attempt: Row) -> tuple[str, ...]:

@@ -76,11 +76,11 @@ def read_charts(
 ) -> list[Chart]:
     """`reader` has counted what it cost."""
     rows = series.of_runs(connection, [run_id], names)
-    cuts = _cuts(phases.attempts_of_runs(connection, [run_id]).get(run_id, []))
+    cut_at = cuts(phases.attempts_of_runs(connection, [run_id]).get(run_id, []))
     owners: dict[tuple[str, str], list[_Part]] = defaultdict(list)
     for row in rows:
         if phase is None or row.phase == phase:
-            owners[row.phase, row.name] += _parts(row, cuts.get(row.attempt_id, math.inf), view)
+            owners[row.phase, row.name] += _parts(row, cut_at.get(row.attempt_id, math.inf), view)
     drawn = lines.draw(reader, [[part.seek for part in parts] for parts in owners.values()], view.width)
     return [
         Chart.model_construct(
@@ -111,8 +111,8 @@ def sparklines(connection: sa.Connection, run_ids: Sequence[str], width: int) ->
     view = View(width=width)
     seeks = []
     for run_id, rows in chosen.items():
-        cuts = _cuts(attempts.get(run_id, []))
-        parts = [part for row in rows for part in _parts(row, cuts[row.attempt_id], view, most_rows=SPARK_ROWS)]
+        cut_at = cuts(attempts.get(run_id, []))
+        parts = [part for row in rows for part in _parts(row, cut_at[row.attempt_id], view, most_rows=SPARK_ROWS)]
         seeks.append([part.seek for part in parts if not part.superseded])
     drawn = lines.draw(Reader(connection), seeks, width)
     found = {}
@@ -133,15 +133,15 @@ class _Part:
     seek: Seek
 
 
-def _cuts(attempts: Sequence[Row]) -> dict[str, float]:
+def cuts(attempts: Sequence[Row]) -> dict[str, float]:
     """By attempt: the step from which on a later attempt of its phase has replaced it."""
-    cuts: dict[str, float] = {}
+    found: dict[str, float] = {}
     lowest: dict[str, float] = {}
     for row in reversed(attempts):
-        cuts[row.id] = lowest.get(row.phase_id, math.inf)
+        found[row.id] = lowest.get(row.phase_id, math.inf)
         if row.up:
-            lowest[row.phase_id] = min(cuts[row.id], row.resumed_from or 0)
-    return cuts
+            lowest[row.phase_id] = min(found[row.id], row.resumed_from or 0)
+    return found
 
 
 def _parts(row: Row, cut: float, view: View, most_rows: int | None = None) -> list[_Part]:

@@ -17,6 +17,7 @@ from whistlestop.capacity.lifetimes import Record
 from whistlestop.capacity.observing import observed
 from whistlestop.capacity.pools import Market, Pool
 from whistlestop.capacity.room import Place
+from whistlestop.domain.estimates import WARM_UP
 from whistlestop.domain.states import PHASE_ENDED, AttemptState, PhaseState
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import demands, views
@@ -293,7 +294,7 @@ class _Facts:
             total = total or int(said.get("total", 0))
             done = int(said.get("step", 0)) - int(said.get("resumed_step", 0))
             spent = float(said.get("progress_at", 0.0)) - float(said.get("loop_started_at", 0.0))
-            if total and done >= views.WARM_UP and said.get("loop_started_at") and spent > 0:
+            if total and done >= WARM_UP and said.get("loop_started_at") and spent > 0:
                 return total, spent / done
         return total, None
 

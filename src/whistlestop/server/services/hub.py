@@ -14,7 +14,7 @@ from whistlestop.capacity.records import Record
 from whistlestop.capacity.room import Place
 from whistlestop.domain.estimates import Pace
 from whistlestop.server.store.ledger import Spendings
-from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse
+from whistlestop.wire.frames import Gang, Order, Peer, Progress, Rehearse, Stacks
 
 ALL = "*"
 
@@ -24,6 +24,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
+        self._diagnosis: Callable[[str], None] = lambda run_id: None
         self.alerts_changed: Callable[[], None] = lambda: None  # wakes whoever sends them
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
         self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
@@ -33,6 +34,7 @@ class Hub:
         self.ends = 0  # attempts that have ended: what was read of them is old when it has changed
         self._come: dict[str, dict[int, Peer]] = {}  # attempt id -> its nodes that have come and wait for the others
         self._rehearsals: dict[str, list[Rehearse]] = {}  # attempt id -> what its link has not sent yet
+        self._stacks: dict[str, list[Stacks]] = {}  # attempt and node -> the same
         # As the last plan took them, for whoever explains what a run waits for.
         self.records: Mapping[str, Record] = {}
         self.shut: Mapping[Place, str] = {}
@@ -47,6 +49,13 @@ class Hub:
         """The run's state or its requests changed: decide again, and show it."""
         self._scheduler(run_id)
         self.shown(run_id)
+
+    def connect_diagnosis(self, look: Callable[[str], None]) -> None:
+        self._diagnosis = look
+
+    def suspected(self, run_id: str) -> None:
+        """Something may be wrong with the run, or right again: a diagnosis is due."""
+        self._diagnosis(run_id)
 
     def goes(self, place: Place, until: float) -> None:
         """Nothing is started there before that time."""
@@ -125,12 +134,24 @@ class Hub:
         with self._lock:
             return self._rehearsals.pop(attempt_id, [])
 
+    def ask_stacks(self, attempt_id: str, node: int, asked: Stacks) -> None:
+        with self._lock:
+            self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
+        self._wake(attempt_id)
+
+    def stacks_asked(self, attempt_id: str, node: int) -> list[Stacks]:
+        """Those that were not taken yet."""
+        with self._lock:
+            return self._stacks.pop(node_topic(attempt_id, node), [])
+
     def over(self, attempt_id: str) -> None:
         """The attempt has ended: there is nothing more to show or to order."""
         with self._lock:
             self._orders.pop(attempt_id, None)
             self._rehearsals.pop(attempt_id, None)
             self._come.pop(attempt_id, None)
+            for topic in [each for each in self._stacks if each.startswith(f"{attempt_id}/")]:
+                del self._stacks[topic]
             self.ends += 1
         self.progress.pop(attempt_id, None)
         self.paces.pop(attempt_id, None)

@@ -9,10 +9,9 @@ import sqlalchemy as sa
 
 from whistlestop.channel.layout import Kind
 from whistlestop.channel.records import parse
-from whistlestop.domain.credits import BUDGET_OF
 from whistlestop.domain.errors import BadRequest, DiskFull, StaleAttempt
 from whistlestop.domain.estimates import Pace
-from whistlestop.domain.reasons import StopReason
+from whistlestop.domain.guarding import stop_reason
 from whistlestop.domain.states import AttemptState, Stage
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import changes, cleaning, gangs, points, runner_events
@@ -84,7 +83,7 @@ def _order(row: sa.Row[*tuple[Any, ...]], protected: list[str] | None, leave: st
         stop=int(level),
         latest=row.request_latest,
         actor=row.request_by if row.request else row.stop_by,
-        reason=StopReason.BUDGET if row.stop_by.startswith(BUDGET_OF) else StopReason.MANUAL,
+        reason=stop_reason(row.stop_by),
         # A new attempt starts counting at 0: what an earlier one has saved is not asked for again.
         checkpoint_now=row.save_seq if row.saves_done < row.save_seq else 0,
         kill_save=row.kill_grace,
@@ -111,10 +110,12 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
         # One of them can't be stored, now or ever. It must not hold up the others, least of all the runner's words.
         log.exception("attempt %s: a batch can't be stored as a whole; frame by frame", attempt.id)
         safe, decides = _store_apart(context, attempt, ordered)
-    if decides:
+    if decides >= Decides.SCHEDULER:
         context.hub.changed(attempt.run_id)
     else:
         context.hub.shown(attempt.run_id)
+    if decides:
+        context.hub.suspected(attempt.run_id)
     return safe
 
 
@@ -205,7 +206,8 @@ def _store_one(context: Context, connection: sa.Connection, attempt: Row, frame:
     if name == "logs":
         taken, count = _logs(connection, attempt, fresh)
     elif name.startswith("metrics-"):
-        taken, count = _metrics(context, connection, attempt, frame.stream, fresh)
+        taken, count, odd = _metrics(context, connection, attempt, frame.stream, fresh)
+        decides = Decides.LOOK if odd else decides
     elif name.startswith("events-"):
         taken, count = _sdk_events(context, connection, attempt, fresh)
     elif name == RUNNER and node < attempt.nodes:
@@ -231,9 +233,9 @@ class ProgressKeeper:
             return self._context.clock() - self._written >= PERSIST_EVERY
         hub.progress[self._attempt.id] = progress
         if progress.loop_started_at:
-            hub.paces[self._attempt.id] = hub.paces.get(self._attempt.id, Pace()).told(
-                progress.step, progress.progress_at
-            )
+            # From the begin of the loop on: a server that was away has missed the reports, not how long they took.
+            known = hub.paces.get(self._attempt.id) or Pace().told(progress.resumed_step, progress.loop_started_at)
+            hub.paces[self._attempt.id] = known.told(progress.step, progress.progress_at)
         hub.shown(self._attempt.run_id)
         return self._context.clock() - self._written >= PERSIST_EVERY
 
@@ -273,7 +275,10 @@ def _logs(connection: sa.Connection, attempt: Row, data: bytes) -> tuple[int, in
     return taken, len(bodies)
 
 
-def _metrics(context: Context, connection: sa.Connection, attempt: Row, stream: str, data: bytes) -> tuple[int, int]:
+def _metrics(
+    context: Context, connection: sa.Connection, attempt: Row, stream: str, data: bytes
+) -> tuple[int, int, bool]:
+    """How many bytes and records; and whether a value was not finite."""
     stored = points.store(connection, attempt.id, stream, data)
     if stored.first:
         most = f"{points.MOST_SERIES:,}"
@@ -286,7 +291,7 @@ def _metrics(context: Context, connection: sa.Connection, attempt: Row, stream: 
             at=context.clock(),
             attempt=attempt.number,
         )
-    return len(data), stored.records
+    return len(data), stored.records, stored.odd
 
 
 def _readable(body: bytes) -> bytes:

@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from whistlestop.blobs.open import is_remote
 from whistlestop.capacity.records import Tenure, unnoticed_rate
 from whistlestop.domain import credits
+from whistlestop.domain.checkpoints import passed_over
 from whistlestop.domain.errors import NotFound
-from whistlestop.domain.reasons import EndReason, StopReason
+from whistlestop.domain.guarding import stop_reason
+from whistlestop.domain.reasons import EndReason
 from whistlestop.domain.states import AttemptState
 from whistlestop.domain.stops import Stop
 from whistlestop.server.services import budgets, bundles, changes, standing, storages, views
@@ -36,6 +38,7 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         spec = spec_of(run.spec).phase(phase.name)
         # With the removed ones: where all of them were, it must not begin at step 0 as if nothing had been done.
         made = checkpoints.of_run(connection, run.id, phase.name, trashed=True)
+        made = [row for row in made if not passed_over(phase.passed_over, attempt=row.attempt, step=row.step)]
         protected = checkpoints.protected(connection, run.id)
         inputs = _inputs(context, connection, run, spec)
         limit, why = remaining(context, connection, run, phase, spec, len(attempt.slots), attempt.price)
@@ -91,7 +94,9 @@ def build(context: Context, attempt_id: str, token: str, url: str) -> tuple[Laun
         notices=pool.notices if pool is not None else {},
         stop=int(Stop.FINISH_PHASE) if phase.stop_seq else 0,
         stop_by=phase.stop_by,
-        stop_reason=StopReason.BUDGET if phase.stop_by.startswith(credits.BUDGET_OF) else StopReason.MANUAL,
+        stop_reason=stop_reason(phase.stop_by),
+        skip=phase.skips,
+        passed_over=phase.passed_over,
         time_limit=limit,
         launched_at=context.clock(),
         limit_reason=why,
@@ -208,7 +213,7 @@ def _inputs(context: Context, connection: sa.Connection, run: Row, spec: PhaseSp
         row = rows[name]
         own = checkpoints.newest(connection, run.id, name)
         if own is not None:
-            found.append(Input(phase=name))
+            found.append(Input(phase=name, passed_over=row.passed_over))
         elif row.restore_from is not None:
             options = _options(context, connection, run, row.restore_from)
             found.append(Input(phase=name, path=row.restore_from, options=options))

@@ -27,6 +27,7 @@ _HOP = 32  # records: where fewer of one shape follow each other, all that follo
 class Stored(NamedTuple):
     records: int
     first: bool  # of this attempt that has points whose names are too many: it has to be told
+    odd: bool = False  # the program logged a value that is not finite
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def store(connection: sa.Connection, attempt_id: str, stream: str, data: bytes) 
         dict.fromkeys(found, kind),
     )
     streams.advance(connection, attempt_id, streams.ALL_METRICS, offset=left_before + left, records=records + count)
-    return Stored(count, first=left > 0 and left_before == 0)
+    odd = kind != "system" and any(not np.isfinite(each.value).all() for parts in found.values() for each in parts)
+    return Stored(count, first=left > 0 and left_before == 0, odd=odd)
 
 
 def _too_many(connection: sa.Connection, attempt_id: str, found: dict[str, list[Points]]) -> int:

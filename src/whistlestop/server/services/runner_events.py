@@ -7,19 +7,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from whistlestop.domain.checkpoints import passed_over
 from whistlestop.domain.clock import clipped, iso, measured
 from whistlestop.domain.credits import BUDGET_OF
 from whistlestop.domain.gang import NodeEnd
+from whistlestop.domain.guarding import is_guards, stop_reason
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
-from whistlestop.server.services import accounting, cleaning, gangs, steered
+from whistlestop.server.services import accounting, cleaning, gangs, stacks, steered
 from whistlestop.server.services.context import Context
-from whistlestop.server.store import checkpoints, events, phases
+from whistlestop.server.store import checkpoints, events, findings, phases
 from whistlestop.wire.frames import RunnerEvent, decode_event
 from whistlestop.wire.pools import SOURCES
 
 Row = sa.Row[Any]
 GOING = 900.0  # seconds for which a notice keeps others from a host, at the most
+# Ends that tell nothing about the program.
+ASKED_FOR = (EndReason.PAUSED, EndReason.KILLED, EndReason.PREEMPTED, EndReason.GUARDED)
+LOOK_AT = ("stuck", "going_again")  # what a diagnosis looks at, at once
 STAGES = {
     "preparing": Stage.PREPARING,
     "program_started": Stage.STARTING,
@@ -32,9 +37,10 @@ class Decides(IntEnum):
     """What is to be done once the words are committed. More than one of them: the highest."""
 
     NOTHING = 0
-    SCHEDULER = 1  # it has something to decide
-    ORDERS = 2  # so it has, and what stands for the runners of this attempt has changed
-    OVER = 3  # so it has, and the attempt has ended
+    LOOK = 1  # a diagnosis is due
+    SCHEDULER = 2  # so it is, and the scheduler has something to decide
+    ORDERS = 3  # so it has, and what stands for the runners of this attempt has changed
+    OVER = 4  # so it has, and the attempt has ended
 
 
 def apply(
@@ -46,6 +52,8 @@ def apply(
     for body in bodies:
         said = _of_node(_clean(decode_event(body)), attempt, node)
         _record(connection, attempt, phase, said)
+        if said.kind in LOOK_AT:
+            decides = max(decides, Decides.LOOK)
         match said.kind:
             case "ended" if attempt.nodes > 1:
                 decides = max(decides, _node_ended(context, connection, attempt, phase, said, node))
@@ -70,6 +78,8 @@ def apply(
                 phases.update_attempt(connection, attempt.id, stage=STAGES[said.kind], seen_at=said.at)
                 if said.kind == "training":
                     phases.mark(connection, attempt.id, "loop_at", said.at)
+            case "stuck" if attempt.nodes > 1:  # the first node judges; whom it waits for may be on another
+                stacks.of_nodes(context.hub, attempt, "stuck", but=node)
             case "order_seen":
                 if said.data.get("stop"):
                     phases.mark(connection, attempt.id, "stopping_at", said.at)
@@ -191,11 +201,15 @@ def end(
     """
     if reason is EndReason.RUNNER_LOST and attempt.preempt_at is not None:
         reason = EndReason.PREEMPTED  # we took its capacity back, and with it its runner
+    if reason is EndReason.PREEMPTED and is_guards(attempt.preempt_by):
+        reason = EndReason.GUARDED
     ended = phases.end_attempt(
         connection, attempt.id, OUTCOMES[reason].state, reason=reason, text=text, ended_at=at, ladder=None, **values
     )
     if ended:
         accounting.close(connection, attempt.id)
+        if reason not in ASKED_FOR and not OUTCOMES[reason].completes:
+            phases.update(connection, attempt.phase_id, unjudged=attempt.number)
     return ended
 
 
@@ -238,7 +252,8 @@ def _ended(context: Context, connection: sa.Connection, attempt: Row, phase: Row
     if done and OUTCOMES[reason].completes:
         steered.missed(context, connection, attempt, phase)
         given = _reasons(data.get("stop_reasons")) or list(phase.stop_reasons)
-        phases.update(connection, phase.id, stop_reasons=_with_request(given, phase, reason))
+        words = findings.last_words(connection, phase.id) if is_guards(phase.stop_by) else ""
+        phases.update(connection, phase.id, stop_reasons=_with_request(given, phase, reason, words))
 
 
 def _reason(data: Mapping[str, Any]) -> EndReason:
@@ -253,14 +268,16 @@ def _text(kind: str, said: Mapping[str, Any]) -> str:
     return str(said.get("text") or kind)[:2000]
 
 
-def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason) -> list[dict[str, Any]]:
-    """A person's stop is always among the reasons of a phase that was stopped."""
+def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason, guards: str = "") -> list[dict[str, Any]]:
+    """A person's stop is always among the reasons of a phase that was stopped. `guards`: the words of a guard's."""
     if phase.kind != "train":
         return []
-    if phase.stop_by.startswith(BUDGET_OF):
-        spent = {"reason": StopReason.BUDGET.value, "decisive": True, "text": f"{phase.stop_by} is used up"}
-        others = [item for item in given if item["reason"] not in (StopReason.BUDGET, StopReason.MANUAL)]
-        return [spent, *({**item, "decisive": False} for item in others)] if reason is EndReason.STOPPED else given
+    if phase.stop_by.startswith(BUDGET_OF) or is_guards(phase.stop_by):
+        why = stop_reason(phase.stop_by)
+        text = f"{phase.stop_by} is used up" if why is StopReason.BUDGET else guards or f"stopped by {phase.stop_by}"
+        first = {"reason": why.value, "decisive": True, "text": text}
+        others = [item for item in given if item["reason"] not in (why, StopReason.MANUAL)]
+        return [first, *({**item, "decisive": False} for item in others)] if reason is EndReason.STOPPED else given
     manual = {"reason": StopReason.MANUAL.value, "decisive": True, "text": f"manually stopped by {phase.stop_by}"}
     if phase.stop_seq and reason is EndReason.STOPPED:
         if any(item["reason"] == StopReason.MANUAL for item in given):
@@ -272,19 +289,20 @@ def _with_request(given: list[dict[str, Any]], phase: Row, reason: EndReason) ->
 
 def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: RunnerEvent) -> None:
     data = said.data
+    step, made_by = int(data["step"]), int(data.get("attempt", attempt.number))
     checkpoints.add(
         connection,
         id=str(data["id"]),
         run_id=attempt.run_id,
         phase=phase.name,
-        step=int(data["step"]),
-        attempt=int(data.get("attempt", attempt.number)),
+        step=step,
+        attempt=made_by,
         path=str(data["path"]),
         bytes=int(data.get("bytes", 0)),
         committed_at=_number(data.get("at"), said.at),
         verified=bool(data.get("verified", True)),
         metrics=dict(data.get("metrics") or {}),
-        healthy=data.get("healthy") is not False,
+        healthy=data.get("healthy") is not False and not passed_over(phase.passed_over, attempt=made_by, step=step),
         block_seconds=measured(data.get("block_seconds")),
         upload_seconds=measured(data.get("upload_seconds")),
         written=data["written"] if isinstance(data.get("written"), int) else None,
@@ -295,7 +313,7 @@ def _checkpoint(connection: sa.Connection, attempt: Row, phase: Row, said: Runne
     steered.saved(
         connection,
         attempt.phase_id,
-        step=int(data["step"]),
+        step=step,
         at=_number(data.get("at"), said.at),
         saves=saves if isinstance(saves, int) else None,
     )

@@ -226,7 +226,7 @@ def _phase_rows(
     connection: sa.Connection, run_id: str, spec: Spec, parent: Parent | None, now: float
 ) -> list[dict[str, Any]]:
     carried = _carried(connection, spec, parent) if parent is not None and parent.phase is not None else {}
-    steering = _steering(connection, parent) if parent is not None else []
+    steering, skips = (_steering(connection, parent), _skips(connection, parent)) if parent is not None else ([], [])
     rows = []
     for ordinal, phase in enumerate(spec.phases):
         own = parent is not None and parent.phase == phase.name
@@ -247,6 +247,8 @@ def _phase_rows(
                 "restore_from": parent.path if own and parent else carried.get(phase.name),
                 "steering": steering if own else [],
                 "ready_at": now if not done and set(carried).issuperset(phase.needs) else None,
+                "guarded": bool(phase.guards),
+                "skips": skips if own else [],
             }
         )
     return rows
@@ -258,6 +260,12 @@ def _steering(connection: sa.Connection, parent: Parent) -> list[changes.Stored]
         return []
     rows = phases.of_runs(connection, [parent.run.id])[parent.run.id]
     return next((changes.until(row.steering, parent.step) for row in rows if row.name == parent.phase), [])
+
+
+def _skips(connection: sa.Connection, parent: Parent) -> list[list[int]]:
+    """Batches that were passed over on the way stay so: by the step alone nobody could tell where its data is."""
+    rows = phases.of_runs(connection, [parent.run.id])[parent.run.id]
+    return next((list(row.skips) for row in rows if row.name == parent.phase), [])
 
 
 def _carried(connection: sa.Connection, spec: Spec, parent: Parent) -> dict[str, str | None]:

@@ -4,7 +4,7 @@ A verb either raises before it writes anything, or writes all of it: many of the
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -44,6 +44,14 @@ def resume(context: Context, reference: str, body: ResumeBody, actor: Actor) -> 
 
 def kill(context: Context, reference: str, body: KillBody, actor: Actor, *, discard: bool = False) -> Done:
     return one(context, reference, actor, lambda *given: _kill(*given, body=body, discard=discard))
+
+
+def by_guard(context: Context, connection: sa.Connection, run: Row, by: str, verb: Literal["pause", "kill"]) -> Said:
+    """In the transaction in which the guard has written down that it does so."""
+    actor, now = Actor(by, "admin"), context.clock()
+    if verb == "pause":
+        return _pause(context, connection, run, actor, now, body=PauseBody())
+    return _kill(context, connection, run, actor, now, body=KillBody())
 
 
 def set_note(context: Context, reference: str, note: str, actor: Actor) -> RunView:

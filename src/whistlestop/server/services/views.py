@@ -10,15 +10,15 @@ from whistlestop.capacity.choose import Candidate, Wants, candidates
 from whistlestop.capacity.pools import Market, Pool, hosts_of
 from whistlestop.capacity.room import Room
 from whistlestop.capacity.waits import explain
-from whistlestop.domain import credits
+from whistlestop.domain import credits, estimates
 from whistlestop.domain.clock import iso
 from whistlestop.domain.credits import Charge
-from whistlestop.domain.estimates import seconds_between
+from whistlestop.domain.estimates import Left, Pace
 from whistlestop.domain.ledger import Kind
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import RUN_ENDED, AttemptState, PhaseState, RunState
 from whistlestop.domain.stops import Stop
-from whistlestop.server.services import accounting, changes, checkpoint_views, demands
+from whistlestop.server.services import accounting, changes, checkpoint_views, demands, finding_views
 from whistlestop.server.services.context import Context
 from whistlestop.server.services.specs import spec_of
 from whistlestop.server.store import checkpoints, phases, pools, runs
@@ -28,6 +28,7 @@ from whistlestop.wire.api import (
     CodeView,
     CreditsView,
     EventView,
+    FindingView,
     LadderView,
     ParamView,
     ParentView,
@@ -41,7 +42,6 @@ from whistlestop.wire.api import (
 
 Row = sa.Row[Any]
 CUT_SHORT = (StopReason.TIME_LIMIT, StopReason.BUDGET, StopReason.DEADLINE)
-WARM_UP = 10  # steps before a time left is told: the first ones are not like the others
 
 
 def run_views(
@@ -54,6 +54,7 @@ def run_views(
     parents = runs.numbers(connection, {row.parent_run for row in rows if row.parent_run})
     running = [row.id for row in rows if row.state == RunState.RUNNING]
     saved = checkpoints.newest_of_runs(connection, running) if running else {}
+    found = finding_views.of_runs(connection, ids, whole=whole)
     return [
         _run_view(
             context,
@@ -63,6 +64,7 @@ def run_views(
             saved,
             places.get(row.id),
             _parent(row, parents),
+            found,
             whole,
         )
         for row in rows
@@ -137,16 +139,26 @@ def progress_of(context: Context, attempt: Row | None) -> ProgressView:
 
 
 def seconds_left(context: Context, attempt: Row | None) -> float | None:
-    """By the pace of this attempt's own loop."""
+    left = left_of(context, attempt)
+    return left.likely if left is not None else None
+
+
+def left_of(context: Context, attempt: Row | None) -> Left | None:
+    """Seconds by the pace of this attempt's own loop."""
     if attempt is None or attempt.state != AttemptState.STARTED:
         return None
     said = context.hub.progress.get(attempt.id)
     if said is None or not said.total or not said.loop_started_at:
         return None
-    done, spent = said.step - said.resumed_step, said.progress_at - said.loop_started_at
-    if done < WARM_UP or spent <= 0:
-        return None
-    return max(0.0, (said.total - said.step) * spent / done)
+    return estimates.seconds_left(pace_of(context, attempt.id), said.total - said.step)
+
+
+def pace_of(context: Context, attempt_id: str) -> Pace | None:
+    """As this server has seen it, from the begin of its loop on."""
+    known, said = context.hub.paces.get(attempt_id), context.hub.progress.get(attempt_id)
+    if known is not None or said is None or not said.loop_started_at:
+        return known
+    return Pace().told(said.resumed_step, said.loop_started_at).told(said.step, said.progress_at)
 
 
 def charges(attempts: Iterable[Row]) -> list[Charge]:
@@ -161,22 +173,14 @@ def credits_of(context: Context, run: Row, attempts: Sequence[Row], now: float) 
     if not live:
         return CreditsView(used=spent, estimated=spent if run.ended_at is not None else None)
     rates = [len(row.slots) * row.price for row in live]
-    lefts = [seconds_left(context, row) for row in live]
-    likely = credits.estimated(spent, zip(rates, lefts, strict=True))
-    between = [_left_between(context, row, left) for row, left in zip(live, lefts, strict=True)]
+    lefts = [left_of(context, row) for row in live]
+    paired = list(zip(rates, lefts, strict=True))
     return CreditsView(
         used=spent,
-        estimated=likely,
-        low=credits.estimated(spent, [(rate, each and each[0]) for rate, each in zip(rates, between, strict=True)]),
-        high=credits.estimated(spent, [(rate, each and each[1]) for rate, each in zip(rates, between, strict=True)]),
+        estimated=credits.estimated(spent, [(rate, left.likely if left else None) for rate, left in paired]),
+        low=credits.estimated(spent, [(rate, left.low if left else None) for rate, left in paired]),
+        high=credits.estimated(spent, [(rate, left.high if left else None) for rate, left in paired]),
     )
-
-
-def _left_between(context: Context, attempt: Row, left: float | None) -> tuple[float, float] | None:
-    said = context.hub.progress.get(attempt.id)
-    if left is None or said is None:
-        return None
-    return seconds_between(context.hub.paces.get(attempt.id), said.total - said.step, left)
 
 
 def with_kinds(context: Context, connection: sa.Connection, view: RunView) -> RunView:
@@ -205,11 +209,12 @@ def _run_view(
     saved: Mapping[tuple[str, str], Row],
     place: QueueView | None,
     parent: ParentView | None,
+    found: Mapping[str, list[FindingView]],
     whole: bool,
 ) -> RunView:
     now = context.clock()
     by_phase = {row.id: [attempt for attempt in attempts if attempt.phase_id == row.id] for row in rows}
-    current = _current(rows)
+    current = current_phase(rows)
     newest = by_phase[current.id][-1] if current is not None and by_phase[current.id] else None
     return RunView(
         id=run.id,
@@ -235,7 +240,11 @@ def _run_view(
         queue=place,
         workflow=run.workflow,
         code=CodeView(bundle=run.bundle, in_place=run.in_place, commit=run.commit, dirty=run.dirty),
-        phases=[_phase_view(context, row, by_phase[row.id], saved.get((run.id, row.name)), now) for row in rows],
+        phases=[
+            _phase_view(context, row, by_phase[row.id], saved.get((run.id, row.name)), found.get(row.id, []), now)
+            for row in rows
+        ],
+        cause=finding_views.headline(found.get(current.id, [])) if run.state == RunState.FAILED and current else None,
         spec=run.spec if whole else None,
         environment=_environment(run) if whole else {},
     )
@@ -255,7 +264,9 @@ def _environment(run: Row) -> dict[str, list[str]]:
     return {"": sorted(run.env), **{name: found for name, found in names.items() if found}}
 
 
-def _phase_view(context: Context, row: Row, attempts: list[Row], saved: Row | None, now: float) -> PhaseView:
+def _phase_view(
+    context: Context, row: Row, attempts: list[Row], saved: Row | None, found: list[FindingView], now: float
+) -> PhaseView:
     newest = attempts[-1] if attempts else None
     progress = progress_of(context, newest)
     alive = newest is not None and newest.state == AttemptState.STARTED
@@ -277,6 +288,7 @@ def _phase_view(context: Context, row: Row, attempts: list[Row], saved: Row | No
         steering=[_change_view(said) for said in row.steering],
         saves=SavesView(requested=row.save_seq, done=row.saves_done, step=row.saved_step),
         at_risk=checkpoint_views.at_risk(context, row, newest, saved, progress.step, now),
+        findings=found,
     )
 
 
@@ -334,7 +346,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     phase_rows = phases.of_runs(connection, [row.id for row in waiting])
     found = {}
     for row, position in zip(waiting, runs.positions(connection, waiting), strict=True):
-        phase = _current(phase_rows.get(row.id, []))
+        phase = current_phase(phase_rows.get(row.id, []))
         wants = demands.of(row.spec, phase.name, phase.slots).wants if phase is not None else Wants()
         if wants not in known:
             known[wants] = candidates(wants, there, context.hub.records)
@@ -346,7 +358,7 @@ def _places(context: Context, connection: sa.Connection, rows: Sequence[Row]) ->
     return found
 
 
-def _current(rows: Sequence[Row]) -> Row | None:
+def current_phase(rows: Sequence[Row]) -> Row | None:
     """The phase that runs, else the next one, else the last."""
     for state in (PhaseState.RUNNING, PhaseState.PENDING):
         for row in rows:

@@ -50,6 +50,18 @@ def eligible(row: Row) -> bool:
     return bool(row.healthy and row.verified and row.trashed_until is None)
 
 
+def pass_over(connection: sa.Connection, run_id: str, phase: str, *, attempt: int, step: int) -> int:
+    """No run resumes from these by itself any more. How many they are that could have been."""
+    query = checkpoints.update().where(
+        checkpoints.c.run_id == run_id,
+        checkpoints.c.phase == phase,
+        checkpoints.c.attempt <= attempt,
+        checkpoints.c.step >= step,
+        checkpoints.c.healthy,
+    )
+    return connection.execute(query.values(healthy=False)).rowcount
+
+
 def newest_of_runs(connection: sa.Connection, run_ids: Collection[str]) -> dict[tuple[str, str], Row]:
     """By run and phase: what each would resume from."""
     rank = sa.func.row_number().over(
@@ -131,9 +143,13 @@ def pinned_in_trash(connection: sa.Connection) -> Sequence[Row]:
 
 
 def over(connection: sa.Connection, now: float, limit: int = 500) -> Sequence[Row]:
-    """Those that can't be had back any more."""
-    query = sa.select(checkpoints).where(checkpoints.c.trashed_until <= now)
-    return connection.execute(query.order_by(checkpoints.c.trashed_until).limit(limit)).all()
+    """Those that can't be had back any more: so many of each run, so that those of a storage that is away keep none of
+    the others'."""
+    gone = checkpoints.c.trashed_until <= now
+    place = sa.func.row_number().over(partition_by=checkpoints.c.run_id, order_by=checkpoints.c.trashed_until)
+    numbered = sa.select(checkpoints.c.id, place.label("place")).where(gone).subquery()
+    query = sa.select(checkpoints).join(numbered, numbered.c.id == checkpoints.c.id).where(numbered.c.place <= limit)
+    return connection.execute(query.order_by(checkpoints.c.trashed_until)).all()
 
 
 def remove(connection: sa.Connection, run_id: str, ids: Collection[str]) -> None:

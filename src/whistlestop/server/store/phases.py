@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from whistlestop.domain import states
-from whistlestop.domain.lifecycle import AttemptFacts, PhaseFacts, RunFacts
+from whistlestop.domain.lifecycle import AttemptFacts, PhaseFacts, RunFacts, Verdict
 from whistlestop.domain.reasons import OUTCOMES, EndReason, Retry
 from whistlestop.domain.states import (
     ATTEMPT_TRANSITIONS,
@@ -134,11 +134,15 @@ def of_pool(connection: sa.Connection, pool: str, limit: int = 500) -> Sequence[
 
 
 def unforgotten(connection: sa.Connection, limit: int = 200) -> Sequence[sa.Row[Any, Any]]:
-    """Ended attempts of which the engine may still keep something."""
-    query = sa.select(attempts.c.id, attempts.c.pool).where(
-        attempts.c.forgotten.is_(sa.false()), attempts.c.state != AttemptState.STARTED
+    """Ended attempts of which the engine may still keep something: so many of each pool, the oldest first, so that
+    those of a cluster that is away keep none of the others'."""
+    place = sa.func.row_number().over(partition_by=attempts.c.pool, order_by=(attempts.c.ended_at, attempts.c.id))
+    numbered = (
+        sa.select(attempts.c.id, attempts.c.pool, place.label("place"))
+        .where(attempts.c.forgotten.is_(sa.false()), attempts.c.state != AttemptState.STARTED)
+        .subquery()
     )
-    return connection.execute(query.limit(limit)).all()
+    return connection.execute(sa.select(numbered.c.id, numbered.c.pool).where(numbered.c.place <= limit)).all()
 
 
 def live_of_run(connection: sa.Connection, run_id: str) -> Sequence[Row]:
@@ -287,6 +291,8 @@ def _phase_facts(row: Row, newest: Row | None, saved: Row | None, in_vain: int) 
         saved_step=saved.step if saved is not None else None,
         failure=row.failure,
         failure_step=row.failure_step,
+        held=row.guarded and row.unjudged is not None,
+        verdict=Verdict(**row.verdict) if row.verdict else None,
         attempt=None
         if newest is None
         else AttemptFacts(

@@ -205,3 +205,17 @@ def ends_on_hosts(
         .limit(limit)
     )
     return connection.execute(query).all()
+
+
+def ends_beside(
+    connection: sa.Connection, hosts: Collection[str], *, without: str, since: float, limit: int
+) -> Sequence[Row]:
+    """How attempts of other runs than this one ended on these hosts since then, the newest first; none that was asked
+    for."""
+    query = sa.select(*_ENDS).where(
+        attempts.c.host.in_(hosts),
+        attempts.c.ended_at > since,
+        attempts.c.run_id != without,
+        attempts.c.preempt_asked_at.is_(None),
+    )
+    return connection.execute(query.order_by(attempts.c.ended_at.desc()).limit(limit)).all()

@@ -186,8 +186,20 @@ phases = sa.Table(
     sa.Column("ready_at", Seconds),  # since when it waits for capacity
     sa.Column("failure", sa.Text),  # what its last error looked like
     sa.Column("failure_step", Offset),  # of the newest checkpoint then
+    # Guards. What they have decided is beside the state, like every request.
+    sa.Column("guarded", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("unjudged", sa.Integer),  # an attempt that ended badly, and has not been looked at yet
+    sa.Column("verdict", sa.JSON),  # attempt, fails, text: what follows from its end
+    sa.Column("skips", sa.JSON, nullable=False, server_default=sa.text("'[]'")),  # domain.skipping: batches
+    sa.Column("passed_over", sa.JSON, nullable=False, server_default=sa.text("'[]'")),  # see store/checkpoints.py
     sa.UniqueConstraint("run_id", "ordinal"),
     sa.Index("ix_phases_state", "state"),
+)
+sa.Index(
+    "ix_phases_unjudged",
+    phases.c.run_id,
+    sqlite_where=phases.c.unjudged.is_not(None),
+    postgresql_where=phases.c.unjudged.is_not(None),
 )
 
 attempts = sa.Table(
@@ -462,6 +474,54 @@ budgets = sa.Table(
     sa.Column("credits", sa.Double, nullable=False),
     sa.Column("since", Seconds, nullable=False),  # what was spent before is not counted
     sa.Column("by", sa.Text, nullable=False),
+)
+
+findings = sa.Table(
+    "findings",  # what a diagnosis has found: a row for as long as it holds, in one attempt
+    metadata,
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("phase_id", sa.ForeignKey("phases.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),  # its number
+    sa.Column("cause", sa.Text, nullable=False),  # diagnosis.findings.Cause
+    sa.Column("confidence", sa.Double, nullable=False),
+    sa.Column("says", sa.Text, nullable=False),
+    sa.Column("evidence", sa.JSON, nullable=False),
+    sa.Column("do", sa.Text, nullable=False),
+    sa.Column("metric", sa.Text, nullable=False),
+    sa.Column("step", Offset),
+    sa.Column("rank", sa.Integer),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("first_at", Seconds, nullable=False),
+    sa.Column("last_at", Seconds, nullable=False),
+    sa.Column("over_at", Seconds),
+    sa.Index("ix_findings_run_id", "run_id"),
+)
+sa.Index(
+    "uq_findings_open",
+    findings.c.phase_id,
+    findings.c.cause,
+    findings.c.metric,
+    unique=True,
+    sqlite_where=findings.c.over_at.is_(None),
+    postgresql_where=findings.c.over_at.is_(None),
+)
+
+guard_acts = sa.Table(
+    "guard_acts",  # what guards have done, written in the transaction in which it is asked for
+    metadata,
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("phase_id", sa.ForeignKey("phases.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("guard", sa.Integer, nullable=False),  # its place in the spec
+    sa.Column("finding", Key, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("do", sa.Text, nullable=False),
+    sa.Column("dry", sa.Boolean, nullable=False),
+    sa.Column("at", Seconds, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.UniqueConstraint("phase_id", "guard", "finding"),  # each acts once upon a finding, whatever crashes
+    sa.Index("ix_guard_acts_run_id", "run_id"),
 )
 
 receivers = sa.Table(

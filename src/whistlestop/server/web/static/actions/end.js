@@ -3,6 +3,7 @@ import { html, useState } from "../lib.js";
 import { api } from "../api.js";
 import { clock, credits, day, percent, steps } from "../format.js";
 import { Dialog, ProblemBox, Spinner } from "../ui/index.js";
+import { ShortAdvice } from "../run/advice.js";
 import { Compare, FOUR } from "./compare.js";
 import { Footer, NoteField, PhaseField, pathOf, phasesOf, useAsking, useConsequences } from "./state.js";
 import { atMost, costs, frees, NAMES, newest, takes, withTimes } from "./words.js";
@@ -32,6 +33,7 @@ export function EndDialog({ verb: asked, run, phase: wanted, close }) {
     <${ProblemBox} problem=${problem ?? failed ?? (found?.refused ? { detail: withTimes(found.refused), hint: found.hint } : null)} />
     ${verb === "stop" && html`<${PhaseField} phases=${open} value=${phase} onInput=${setPhase} />`}
     <${Tiles} run=${run} verb=${verb} found=${found} />
+    ${verb !== "pause" && html`<${ShortAdvice} run=${run} />`}
     <${Compare} known=${known} verb=${verb} phase=${phase} later=${isLater(run, phase)} choose=${setVerb} />
     ${verb === "pause" && found && !found.refused && html`<${HowToPause} latest=${latest} value=${checkpoint} choose=${setCheckpoint} />`}
     ${!found ? !failed && html`<${Spinner} label="Looking at what it would do" />` : !found.refused && html`<${Facts} verb=${verb} found=${found} />`}

@@ -54,7 +54,7 @@ export function Credits({ run, told }) {
 
 const known = (x) => x !== null && x !== undefined;
 
-/** " (9.60 to 10.50)": in nine of ten cases the whole lies there. */
+/** " (9.60 to 10.50)": in eight of ten cases the whole lies there. */
 function between({ low, high }) {
   const [from, to] = [credits(low), credits(high)];
   return known(low) && known(high) && from !== to ? html` <span class="muted nowrap">(${from} to ${to})</span>` : "";

@@ -5,6 +5,12 @@ export const ROW = 20;  // pixels
 const TALLEST = 8_000_000;  // pixels; browsers give up at 17 to 33 million
 const BEYOND = 10;  // rows above and below
 
+/** Somebody has scrolled up, and the event that tells us of it is still on its way. A shorter list moves the bar, too, but to its end. */
+function left(element, expected) {
+  const end = element.scrollHeight - element.clientHeight;
+  return element.scrollTop < expected - 2 && element.scrollTop < end - ROW;
+}
+
 /** `row(index, width)` is one row. `handle.current` gets {to(index), end()}; `follow` keeps the end in sight; `onFollow(false)` when somebody scrolls up. */
 export function VirtualList({ count, row, follow, onFollow, handle, label }) {
   const box = useRef(null);
@@ -37,7 +43,7 @@ export function VirtualList({ count, row, follow, onFollow, handle, label }) {
   }
 
   useLayoutEffect(() => {
-    if (follow) go(most);
+    if (follow && !left(box.current, expected.current)) go(most);
   }, [follow, most]);
 
   useEffect(() => {

@@ -1,6 +1,7 @@
 // The first tab: how it ended or what it waits for, the line of phases, and beside it note, credits and facts.
 import { html } from "../lib.js";
 import { Link } from "../route.js";
+import { Advice } from "./advice.js";
 import { Credits } from "./credits.js";
 import { Ending } from "./ending.js";
 import { Note } from "./note.js";
@@ -13,6 +14,7 @@ export function Overview({ state, kept, me, actions }) {
     <div class="overview-main">
       <${Ending} run=${run} events=${events} kept=${kept} />
       <${Track} run=${run} told=${told} timeline=${timeline} me=${me} actions=${actions} />
+      <${Advice} run=${run} events=${events} />
     </div>
     <aside class="overview-side" aria-label="Note, credits and facts">
       <${Note} run=${run} me=${me} took=${took} />

@@ -1,0 +1,153 @@
+"""Whether it learns: a loss that has not come down from the start, and one that did and does no more."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from whistlestop.diagnosis import names
+from whistlestop.diagnosis.curve import Curve, part_done
+from whistlestop.diagnosis.evidence import Evidence, Series
+from whistlestop.diagnosis.findings import Cause, Finding
+from whistlestop.diagnosis.trends import blocks, noise, trend
+
+_FEWEST = 30  # points before anything is said
+_BEGINNING = 0.1  # of the points: where an output layer finds the mean of what it is taught, learning or not
+_BY_THEN = 0.25  # of the run, if its length is known: the rate has warmed up
+_NOTHING = 0.02  # of where it began: a fall that nobody would call learning, however sure
+_LITTLE = 0.1  # the same, for the beginning
+_HIDDEN = 0.2  # the same, that could be hidden in the noise
+_LEARNED = 0.1  # a loss below this is not that of a model that has to learn everything: ln 2 is 0.69, a variance 1
+_KNOWS = 0.8  # nor is an accuracy above this
+_FLAT = 0.4  # of the points: the last part that shows no trend
+
+
+def not_decreasing(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:
+    """All of them: where one part of the loss falls, something is learned."""
+    found = [_does_not_fall(evidence, each, own) for each in losses]
+    if not found or None in found or _gets_better(evidence, own):
+        return None
+    return found[0]
+
+
+def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> Finding | None:
+    done = part_done(evidence, curve)
+    if len(curve) < _FEWEST or (done is not None and done < _BY_THEN) or _goes_on(curve):
+        return None
+    rest = curve.values[int(_BEGINNING * len(curve)) :]
+    rises = trend(blocks(rest, 30, 3))
+    first, now = curve.start, float(np.median(rest[-max(5, len(rest) // 5) :]))
+    size = max(abs(first), 1e-12)
+    if 0 <= first < _LEARNED:
+        return None
+    fell, could = -rises.change, -rises.change + 1.64 * rises.unsure
+    nothing = first - now < _NOTHING * size and fell < _NOTHING * size
+    hidden = rises.z > -2.0 and first - now < _LITTLE * size + curve.noise
+    sure = nothing or _validation_stands(curve, own)
+    if not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
+        return None
+    words = "has risen" if rises.z > 3 and now > first else "has not come down"
+    return Finding(
+        Cause.NOT_DECREASING,
+        0.95 if sure else 0.85,
+        f"{curve.series.name} {words} in {len(curve):,} points up to step {curve.step_at(len(curve)):,}: "
+        f"{curve.shown(first)} at the start, {curve.shown(now)} now",
+        evidence=(
+            f"its trend is {rises.change:+.2g} ± {rises.unsure:.1g} (z = {rises.z:+.1f}) with a noise of "
+            f"{curve.noise:.2g} a point: a fall of {max(could, 0.0) / size:.0%} would have shown",
+        ),
+        metric=curve.series.name,
+        step=curve.step_at(0),
+    )
+
+
+def _goes_on(curve: Curve) -> bool:
+    """From what another run has learned."""
+    return bool(curve.steps[0] > 0.2 * curve.steps[-1] and curve.steps[0] > 10)
+
+
+def _validation_stands(curve: Curve, own: Sequence[Series]) -> bool:
+    """Without the noise of batches: it has not moved by more than nothing."""
+    stem = names.read(curve.series.name).stem
+    for each in own:
+        name = names.read(each.name)
+        if name.validation and name.stem == stem and len(each.steps) >= 5:
+            values = Curve(each).values
+            return bool(np.ptp(values) < 0.5 * _NOTHING * max(abs(float(values[0])), 1e-12))
+    return False
+
+
+def _gets_better(evidence: Evidence, own: Sequence[Series]) -> bool:
+    """A score that rises, or a validation loss that falls: it learns, whatever its training loss says. Or it has done so
+    before: a score that is high."""
+    for each in own:
+        way = names.sign(each, evidence.aims)
+        if not way or len(each.steps) < 5 or (way == 1 and not names.read(each.name).validation):
+            continue
+        curve = Curve(each, way)
+        levels = curve.levels(30)
+        now, best = float(np.median(levels[-3:])), float(np.min(levels))
+        gained = curve.start - now
+        if gained > max(0.05 * abs(curve.start), 0.5 * (curve.start - best), 3 * noise(levels)):
+            return True
+        if way == -1 and _KNOWS < -float(np.median(curve.values)) <= 1.0:
+            return True
+    return False
+
+
+def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:
+    """A hint. Not where a schedule shows that its next drop is still to come, nor where validation still improves."""
+    if not losses or _has_schedule(own):
+        return None
+    curve = losses[0]
+    count = int(_FLAT * len(curve))
+    if count < _FEWEST:
+        return None
+    flat, learned = blocks(curve.values[-count:], 20, 3), curve.start - float(np.min(curve.levels(30)))
+    last = trend(flat)
+    could = -last.change + 1.64 * last.unsure
+    if learned < 5 * curve.noise or last.z < -1.64 or could > 0.03 * learned or _dropped_before(curve):
+        return None
+    if any(_still_improves(Curve(each, way), curve.steps[-count]) for each, way in _validations(evidence, own)):
+        return None
+    step = curve.step_at(len(curve) - count)
+    return Finding(
+        Cause.PLATEAUED,
+        0.8,
+        f"{curve.series.name} is at {curve.shown(float(np.median(flat)))} since step {step:,} and shows no trend",
+        evidence=(f"over its last {count:,} points it changed by {last.change:+.2g} ± {last.unsure:.1g}",),
+        metric=curve.series.name,
+        step=step,
+    )
+
+
+def _validations(evidence: Evidence, own: Sequence[Series]) -> list[tuple[Series, int]]:
+    pairs = [(each, names.sign(each, evidence.aims)) for each in own if names.read(each.name).validation]
+    return [(each, way) for each, way in pairs if way and len(each.steps) >= 3]
+
+
+def _still_improves(curve: Curve, since: float) -> bool:
+    values = curve.values[curve.steps >= since]
+    return len(values) < 4 or trend(blocks(values, 20)).z < -1.5
+
+
+def _has_schedule(own: Sequence[Series]) -> bool:
+    """A rate that has changed in steps, or has risen again: what comes next may bring the next drop."""
+    for each in own:
+        if names.read(each.name).rate and len(each.steps) > 3:
+            rate = Curve(each).values
+            moved = np.diff(rate[len(rate) // 10 :])
+            if np.any(moved > 0) or (np.any(moved < 0) and np.mean(moved != 0) < 0.5):
+                return bool(rate[-1] > 0.02 * rate.max())
+    return False
+
+
+def _dropped_before(curve: Curve) -> bool:
+    """It was flat and fell at once, before: as steps of a schedule look."""
+    levels = curve.levels(40, 3)
+    falls = -np.diff(levels)
+    if len(falls) < 12:
+        return False
+    inner = falls[len(falls) // 6 :]
+    at = int(np.argmax(inner)) + len(falls) // 6
+    before = trend(levels[max(0, at - 5) : at + 1])
+    return bool(inner.max() > 6 * np.median(np.abs(falls)) and abs(before.change) < 0.3 * inner.max())
