@@ -29,7 +29,7 @@ _EXITED = re.compile(
 _NOT_ENDED = frozenset(
     {
         EndReason.FINISHED, EndReason.STOPPED, EndReason.PAUSED, EndReason.KILLED, EndReason.PREEMPTED,
-        EndReason.TIME_LIMIT, EndReason.BEHIND, EndReason.STOP_UNANSWERED,
+        EndReason.TIME_LIMIT, EndReason.BEHIND, EndReason.STOP_UNANSWERED, EndReason.GUARDED,
     }
 )  # fmt: skip
 

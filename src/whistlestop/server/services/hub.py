@@ -24,7 +24,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
-        self._diagnosis: Callable[[str], None] = lambda run_id: None
+        self._diagnosis: Callable[[str, bool], None] = lambda run_id, anew: None
         self.alerts_changed: Callable[[], None] = lambda: None  # wakes whoever sends them
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
         self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
@@ -50,12 +50,13 @@ class Hub:
         self._scheduler(run_id)
         self.shown(run_id)
 
-    def connect_diagnosis(self, look: Callable[[str], None]) -> None:
+    def connect_diagnosis(self, look: Callable[[str, bool], None]) -> None:
         self._diagnosis = look
 
-    def suspected(self, run_id: str) -> None:
-        """Something may be wrong with the run, or right again: a diagnosis is due."""
-        self._diagnosis(run_id)
+    def suspected(self, run_id: str, *, anew: bool) -> None:
+        """Something may be wrong with the run, or right again: a diagnosis is due. `anew`: an attempt has begun or
+        ended, so what was known of it is old."""
+        self._diagnosis(run_id, anew)
 
     def goes(self, place: Place, until: float) -> None:
         """Nothing is started there before that time."""
@@ -133,6 +134,12 @@ class Hub:
         """Those that were not taken yet."""
         with self._lock:
             return self._rehearsals.pop(attempt_id, [])
+
+    def ask_all_stacks(self, attempt_id: str, nodes: int, asked: Stacks, *, but: int | None = None) -> None:
+        """Of all nodes, or of all but one."""
+        for node in range(nodes):
+            if node != but:
+                self.ask_stacks(attempt_id, node, asked)
 
     def ask_stacks(self, attempt_id: str, node: int, asked: Stacks) -> None:
         with self._lock:
