@@ -99,6 +99,11 @@ class Hub:
         with self._lock:
             return topic in self._waiters
 
+    def links(self) -> int:
+        """Runners that are connected, one per node."""
+        with self._lock:
+            return sum(1 for topic in self._waiters if "/" in topic)
+
     def heard(self, attempt_id: str, node: int, at: float) -> None:
         self._heard[node_topic(attempt_id, node)] = at
 
