@@ -1,5 +1,6 @@
 """The reference pages are complete: a key or command without a line in them is a failing test."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 import typer
 
 from whistlestop.cli.main import COMMANDS
-from whistlestop.wire import spec_capacity, spec_file, spec_guards, spec_values
+from whistlestop.domain.alerts import KINDS
+from whistlestop.server.services import exposing
+from whistlestop.wire import spec_alerts, spec_capacity, spec_file, spec_guards, spec_values
 from whistlestop.wire.spec import Do
 from whistlestop.wire.spec_file import parse_spec
 
@@ -25,6 +28,7 @@ SPEC, CLI = (DOCS / "spec.md").read_text(), (DOCS / "cli.md").read_text()
         spec_file.GRACE_KEYS,
         spec_file.SECRET_KEYS,
         spec_capacity.CAPACITY_KEYS,
+        spec_alerts.ALERT_KEYS,
         spec_guards.GUARD_KEYS,
     ],
 )
@@ -61,3 +65,13 @@ def test_every_command_is_documented_with_an_example(name: str) -> None:
     if app.registered_callback is not None:
         for command in app.registered_commands:
             assert f"`whistle {name} {command.name}" in row
+
+
+def test_every_kind_of_alert_and_every_metric_has_its_line() -> None:
+    told = (DOCS / "how-to" / "alerts.md").read_text()
+    assert all(f"\n| `{kind.value}` |" in told for kind in KINDS)
+    page = (DOCS / "how-to" / "monitor-the-server.md").read_text()
+    code = (Path(exposing.__file__)).read_text()
+    names = re.findall(r'(?:gauge|counter)\(\s*"([a-z_]+)"', code)
+    assert len(names) > 10
+    assert all(f"`whistle_{name}" in page for name in names)

@@ -14,9 +14,10 @@ from tests.cli.watching_kit import TRAINING
 
 from whistlestop.cli.output import show
 from whistlestop.cli.run_view import _attempt_steps, _attempt_why, run_view
+from whistlestop.cli.runs_table import _why
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
-from whistlestop.wire.api import AttemptView, PhaseView, ProgressView, RunView
+from whistlestop.wire.api import AttemptView, FindingView, PhaseView, ProgressView, RunView
 
 ENDING = TRAINING.replace("100_000", "300").replace("5_000", "100")
 
@@ -154,3 +155,26 @@ def test_no_other_command_loads_what_the_page_needs() -> None:
         "from whistlestop.client.client import Client; sys.exit('textual' in sys.modules or 'rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_was_found_stands_below_its_phase_and_a_failed_runs_cause_before_its_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = FindingView(
+        cause="device_memory", weight="fatal", confidence=0.98, says="the accelerator ran out of memory at step 40",
+        do="Use a smaller batch.", since="2026-01-01T00:00:00Z",
+    )  # fmt: skip
+    less_sure = found.model_copy(
+        update={"cause": "slow_rank", "weight": "bad", "confidence": 0.7, "says": "slow", "do": ""}
+    )
+    run = RunView(
+        id="r", number=1, name="x", project="p", status="failed", reason="phase main: exit code 1",
+        cause="the accelerator ran out of memory", created_at="2026-01-01T00:00:00Z",
+        phases=[PhaseView(name="main", kind="train", status="failed", needs=[], findings=[found, less_sure])],
+    )  # fmt: skip
+    show(run_view(run))
+    page = capsys.readouterr().out
+    assert "main: the accelerator ran out of memory at step 40\n  Use a smaller batch.\n" in page
+    assert "main: slow (70% sure)" in page
+    assert _why(run) == "the accelerator ran out of memory; phase main: exit code 1"
+    assert _why(run.model_copy(update={"reason": f"phase main: {run.cause}"})) == f"phase main: {run.cause}"

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from whistlestop.diagnosis.evidence import Evidence, Place, Series
-from whistlestop.diagnosis.extrapolation import extrapolate
+from whistlestop.diagnosis.extrapolation import extrapolate, smooth
 from whistlestop.diagnosis.forecast import forecast, main_metric
+from whistlestop.testing import case_library
 
+CASES = Path(__file__).parents[1] / "cases" / "recorded"
 TOTAL = 2000
 
 
@@ -36,6 +39,28 @@ def test_the_end_lies_in_the_band_and_the_band_narrows(truth: Callable[[float], 
             widths[share] += end.high - end.low
     assert inside >= 45, f"{inside} of 60"
     assert widths[0.3] > widths[0.6] > widths[0.9]
+
+
+@pytest.mark.parametrize("half", ["tuning", "held_out"])
+def test_recorded_healthy_runs_end_inside_the_band(half: str) -> None:
+    """Of all shapes, also those whose end nothing before it announces; the end is the mean of the last sixteenth."""
+    inside = []
+    for case in case_library.load(CASES, half):
+        found = main_metric(case.evidence) if (case.label, case.evidence.status) == ("healthy", "completed") else None
+        if found is None or len(found[0].steps) < 40:
+            continue
+        series = found[0]
+        levels = smooth(np.asarray(series.steps, dtype=float), np.asarray(series.values))[1]
+        truth = float(levels[-max(1, len(levels) // 16) :].mean())
+        for share in (0.2, 0.5, 0.8):
+            seen = int(len(series.steps) * share)
+            course = extrapolate(series.steps[:seen], series.values[:seen], series.steps[-1])
+            if course is not None:
+                inside.append(course.ahead[-1].low <= truth <= course.ahead[-1].high)
+    assert len(inside) >= 100
+    covered = sum(inside) / len(inside)
+    print(f"{half}: {covered:.1%} of {len(inside)} ends inside the 80 % band")
+    assert 0.7 <= covered <= 0.9
 
 
 def test_a_spike_does_not_move_it_and_the_same_curve_gives_the_same_band() -> None:

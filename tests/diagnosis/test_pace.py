@@ -1,5 +1,6 @@
 """A silence is judged by the run's own history: 1,000 hours of it give no false alarm, and a real one is found soon."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def test_quick_steps_are_found_missing_after_the_floor() -> None:
 def test_what_it_has_never_done_has_a_quarter_of_an_hour_and_longer_while_it_computes() -> None:
     watched = Watched()
     assert watched.rhythm.patience(idle=True) == UNSEEN * FLOOR == 900.0
-    assert watched.rhythm.patience(idle=False) == 3600.0
+    assert watched.rhythm.patience(Doing.FIRST_STEP, idle=False) == 3600.0
+    assert watched.rhythm.patience(Doing.START, idle=False) == math.inf, "it may train and tell nobody"
     rhythm = trained().rhythm
     assert rhythm.patience(Doing.EVALUATION) == 900.0
     slow = trained(60.0).rhythm

@@ -119,7 +119,7 @@ def test_no_line_of_the_api_page_tells_of_an_endpoint_that_is_not_there() -> Non
     there = {f"{method} {API}{route.path}" for route in _routes() for method in route.methods}
     sockets = {f"WS {API}{route.path}" for route in link.router.routes if isinstance(route, APIWebSocketRoute)}
     told = set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", API_PAGE.read_text(), re.MULTILINE))
-    assert told == there | sockets | {f"GET {API}/openapi.json", "GET /healthz"}
+    assert told == there | sockets | {f"GET {API}/openapi.json", "GET /metrics", "GET /healthz"}
 
 
 @pytest.mark.parametrize("topic", ["event", "log", "points", "progress", "run", "end"])

@@ -1,6 +1,7 @@
 """What a node does before its runner is there: code is fetched once, whole, and kept while it is used; and what it
 makes of its surroundings."""
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -93,11 +94,12 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(204, b"")
 
     def _answer(self, code: int, body: bytes, announced: int | None = None) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body) if announced is None else announced))
-        self.end_headers()
-        self.wfile.write(body)
         self.close_connection = True
+        with contextlib.suppress(ConnectionError):  # who asked has left
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body) if announced is None else announced))
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -1,15 +1,20 @@
 """Ray's driver as the server has it: what it says when there is no cluster, and that it does not outlive the server."""
 
 import importlib.util
+import io
+import json
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import whistlestop
 from whistlestop.domain.errors import EngineUnreachable
+from whistlestop.engines.ray.driver import Driver
 from whistlestop.engines.ray.engine import Drivers, RayEngine
 from whistlestop.engines.ray.process import DriverProcess
 from whistlestop.testing.missing import missing
@@ -73,3 +78,37 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineUnreachable, match="/nowhere/python can't be started"):
         RayEngine(settings, driver).poll([])
     drivers.close()
+
+
+class Reached(Driver):
+    """As if its cluster were there; what is done on nodes hangs, as a node does that does not answer."""
+
+    def __init__(self, answers: io.StringIO) -> None:
+        super().__init__("127.0.0.1:1", "/nowhere", Path("/nowhere"), 600.0, answers)
+        self.hangs, self.over = list[str](), threading.Event()
+
+    def _connect_and_look(self) -> None:
+        self._up.set()
+
+    def _do(self, what: str, asked: Mapping[str, Any]) -> Any:
+        if what == "poll":
+            return {}
+        self.hangs.append(asked["job"])
+        self.over.wait()
+        return None
+
+
+def test_nodes_that_do_not_answer_keep_nobody_who_asks_for_something_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = io.StringIO()
+    driver = Reached(said)
+    asked = [{"id": number, "do": "salvage", "job": f"a-{number}"} for number in range(40)]
+    asked += [{"id": 40, "do": "salvage", "job": "a-0"}, {"id": 41, "do": "poll", "jobs": []}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(each) + "\n" for each in asked)))
+    driver.run()
+    until(lambda: said.getvalue() == '{"id": 41, "answer": {}}\n', what="the poll to be answered")
+    until(lambda: len(driver.hangs) == 40, what="each of them, and none twice")
+    driver.over.set()
+    until(lambda: len(said.getvalue().splitlines()) == 42, what="everybody's answer")
+    assert {json.loads(line)["id"] for line in said.getvalue().splitlines()} == set(range(42))

@@ -311,6 +311,21 @@ def test_older_ones_go_and_can_be_had_back(desk: Desk) -> None:
     assert (said["ids"], said["until"] - at > 86_000) == ([one.id], True)
 
 
+def test_what_a_guard_has_passed_over_takes_nobodys_place_and_goes_when_training_has_come_as_far(desk: Desk) -> None:
+    keeper = desk.keeper(policy=Policy(last=2))
+    keeper.start()
+    desk.save(keeper, 2, 8)
+    keeper.finish()
+    desk.stage = desk.stage.with_name("again")
+    keeper = desk.keeper(attempt=2, policy=Policy(last=2), over=[[1, 5]])
+    keeper.start()
+    for step, there in ((4, [8, 4, 2]), (6, [8, 6, 4]), (9, [9, 6])):
+        keeper.announce(desk.lay(step, attempt=2))
+        until(lambda: staged.is_free(desk.stage / "slot-0"), "the slot to be free")
+        until(lambda there=there: [each.step for each in desk.store.list("train")] == there, f"{there} to be left")
+    keeper.finish()
+
+
 def test_one_that_can_not_be_removed_does_not_keep_the_others(desk: Desk) -> None:
     desk.store.stuck = {1}
     keeper = desk.keeper(policy=Policy(last=2))

@@ -47,7 +47,7 @@ class Program:
         self.say("program_started", restored_step=resumed)
         here.settle()
 
-    def _suspect(self, run_id: str) -> None:
+    def _suspect(self, run_id: str, anew: bool) -> None:
         self.suspected += 1
 
     def _send(self, stream: str, data: bytes) -> None:
@@ -232,7 +232,7 @@ def test_a_run_that_cannot_be_judged_is_not_held(lite: World, monkeypatch: pytes
         raise RuntimeError("no evidence today")
 
     monkeypatch.setattr(diagnosing, "gather", broken)
-    lite.context.hub.connect_diagnosis(lambda run_id: None)
+    lite.context.hub.connect_diagnosis(lambda run_id, anew: None)
     watching.start()
     try:
         until(lambda: lite.run_state(run.id) == "running" and not unjudged(lite), within=30, what="it to be let go")

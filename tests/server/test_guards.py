@@ -110,8 +110,9 @@ def test_a_guard_in_dry_mode_and_one_that_tells_do_nothing_else(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     guards = ({"when": "non_finite", "do": "kill", "dry": True}, {"when": "non_finite", "do": "notify"})
-    run = train(server, tmp_path, *guards, env={"BAD": "5", "LENGTH": 120, "PACE": 0.02})
+    run = train(server, tmp_path, *guards, env={"BAD": "5", "LENGTH": 100_000})
     until(lambda: len(acts(client, run)) == 2, within=60, what="both guards to say something")
+    client.stop(run.id)
     view = server.wait(run.id)
     assert view.status == "completed"
     assert [len(view.phases), len(view.phases[0].attempts)] == [1, 1]
@@ -135,11 +136,41 @@ def test_a_run_that_goes_wrong_again_and_again_is_started_again_as_often_as_it_m
     assert view.cause == "a metric is no longer a number"
 
 
+def test_a_program_that_hangs_is_started_again_from_its_checkpoint_and_finishes(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    env = {"BAD": "31", "HALT": 1, "LENGTH": 60, "PACE": 0.02, "WHISTLE_STUCK_AFTER": 2}
+    run = train(server, tmp_path, {"when": "stuck", "do": "restart"}, env=env)
+    view = server.wait(run.id)
+    assert view.status == "completed", view.reason
+    assert [each.reason for each in view.phases[0].attempts] == ["guarded", "finished"]
+    assert view.phases[0].attempts[1].resumed_from == 30
+    (told,) = acts(client, run)
+    assert (told.data["do"], told.data["cause"]) == ("restart", "stuck")
+    assert trained(tmp_path)[2] == list(range(30, 60))
+    kinds = [event.kind for event in client.events(run.id, limit=500)]
+    assert kinds.index("stuck") < kinds.index("finding") < kinds.index("guard") < kinds.index("finding_over")
+
+
+def test_a_program_without_memory_is_not_started_again_whatever_retries_are_left(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    words = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15 GiB"
+    )
+    run = train(server, tmp_path, {"when": "oom", "do": "fail"}, env={"BAD": "3", "DIE": words}, retries=3)
+    view = server.wait(run.id)
+    assert (view.status, len(view.phases[0].attempts)) == ("failed", 1)
+    assert view.cause == "the accelerator ran out of memory"
+    assert "fails and is not tried again" in (view.reason or "")
+    assert [event.data["cause"] for event in acts(client, run)] == ["device_memory"]
+
+
 def test_the_guard_of_a_run_acts_once_though_the_server_is_killed_in_between(start_server: Any, tmp_path: Path) -> None:
     server: ServerProcess = start_server(slots=1)
     client = server.client()
     guard = {"when": "non_finite", "do": "roll_back", "times": 3}
-    run = train(server, tmp_path, guard, env={"BAD": "12", "LENGTH": 300, "PACE": 0.02})
+    run = train(server, tmp_path, guard, env={"BAD": "12", "LENGTH": 100, "PACE": 0.03})
     until(lambda: acts(client, run), within=60, what="the guard to act")
     server.kill()
     server.start()
@@ -148,5 +179,5 @@ def test_the_guard_of_a_run_acts_once_though_the_server_is_killed_in_between(sta
     client = server.client()
     assert [event.data["do"] for event in acts(client, run)] == ["roll_back"]
     assert [each.reason for each in view.phases[0].attempts] == ["guarded", "finished"]
-    assert sorted({batch for seen in trained(tmp_path).values() for batch in seen}) == list(range(300))
+    assert sorted({batch for seen in trained(tmp_path).values() for batch in seen}) == list(range(100))
     assert set(range(10, 13)).isdisjoint(trained(tmp_path)[2])

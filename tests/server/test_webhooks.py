@@ -3,6 +3,7 @@ receivers on this machine that fail in every way that receivers do."""
 
 import contextlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ def sending_from(here: World) -> Iterator[Alerts]:
     def hurry() -> None:
         while not over.wait(0.01):
             here.now += 1.0
+            alerts.wake()
 
     clock = threading.Thread(target=hurry)
     here.context.hub.alerts_changed = alerts.wake
@@ -204,6 +206,29 @@ def test_a_server_that_is_killed_again_and_again_loses_no_alert(start_server: Ca
         assert receiver.posts[known].said["run"]["name"] == "fourth"
         assert receiver.posts[known].said["run"]["url"] == f"{server.url}/runs/{fourth.id}"
         assert not server.complaints()
+
+
+def test_a_real_run_that_turns_to_nan_is_told_of_with_its_guard(shared_server: ServerProcess, tmp_path: Path) -> None:
+    program = Path(__file__).parent / "programs" / "guarded.py"
+    phase = {
+        "name": "train",
+        "command": [sys.executable, str(program)],
+        "env": {"BAD": "12", "LENGTH": "100000"},
+        "guards": [{"when": "non_finite", "do": "kill"}],
+    }
+    with shared_server.client() as client, Receiver() as receiver:
+        client.add_receiver("nan", receiver.url, only_named=True)
+        try:
+            named = [{"to": "nan", "on": ["non_finite", "guard", "killed"]}]
+            run = shared_server.submit(phase, name="nan", directory=tmp_path, alerts=named)
+            shared_server.wait(run.id)
+            until(lambda: len(receiver.taken) == 3, what="all three to be told")
+        finally:
+            client.remove_receiver("nan")
+    assert [post.said["kind"] for post in receiver.taken] == ["non_finite", "guard", "killed"]
+    finding = receiver.taken[0].said
+    assert finding["event"]["data"]["metric"] == "loss"
+    assert finding["title"] == f"Run #{run.number} default/nan has a metric that is no longer a number"
 
 
 def test_only_an_admin_says_where_the_server_posts(shared_server: ServerProcess) -> None:

@@ -29,6 +29,7 @@ PAGES = (
     "/pools",
     "/hosts",
     "/usage",
+    "/alerts",
     "/sign-in",
 )
 

@@ -301,3 +301,21 @@ def test_plain_values_become_the_text_of_a_spec() -> None:
     assert spec.name == "yes"
     assert spec.phases[0].command == ("python", "-c", "print('a: b')\n")
     assert spec.phases[0].env == {"A": "1", "B": ""}
+
+
+def test_alerts_are_names_or_names_with_what_they_are_told() -> None:
+    spec = parse_spec("name: x\ncommand: a\nalerts: [me, {to: ops, on: [failed, stuck, failed]}, {to: you, on: done}]")
+    assert [(each.to, each.on) for each in spec.alerts] == [
+        ("me", ()),
+        ("ops", ("failed", "stuck")),
+        ("you", ("done",)),
+    ]
+    assert [each.to for each in parse_spec("name: x\ncommand: a\nalerts: me").alerts] == ["me"]
+
+
+def test_mistakes_in_alerts_are_all_told_with_their_place() -> None:
+    with pytest.raises(SpecInvalid) as wrong:
+        parse_spec("name: x\ncommand: a\nalerts: [me, me, {on: [faild]}, 'a b', {to: x, about: y}]")
+    found = {problem.path: problem for problem in wrong.value.problems}
+    assert list(found) == ["alerts.1", "alerts.2.on.0", "alerts.2.to", "alerts.3", "alerts.4.about"]
+    assert found["alerts.2.on.0"].hint == 'did you mean "failed"?'

@@ -71,10 +71,10 @@ def ls(as_json: Json = False) -> None:
     if not found:
         say("Nobody is told of anything. Add a receiver: whistle alerts add NAME URL")
         return
-    made = table("name", "address", "of", "on", "waiting", "standing", right=("waiting",))
+    made = table("name", "address", "of", "told of", "waiting", "standing", right=("waiting",))
     for each in found:
         runs = "runs that name it" if each.only_named else "all projects" if each.project is None else each.project
-        row = (each.name, each.address, runs, ", ".join(each.on), str(each.waiting), _standing(each))
+        row = (each.name, each.address, runs, _kinds(each.on), str(each.waiting), _standing(each))
         made.add_row(*(printable(word) for word in row))
     show(made)
 
@@ -142,6 +142,14 @@ def log(
         row = (each.receiver, each.kind, each.title, str(each.tries), _became(each))
         made.add_row(words.local_time(each.created_at), *(printable(word) for word in row))
     show(made)
+
+
+def _kinds(on: list[str]) -> str:
+    from whistlestop.domain.alerts import DEFAULT, KINDS
+
+    if set(on) >= set(DEFAULT):
+        return "everything" if set(on) == set(KINDS) else "all but killed"
+    return ", ".join(on)
 
 
 def _standing(receiver: object) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-WORDY = ("note", "why", "waits for", "standing", "where")
+WORDY = ("note", "why", "waits for", "standing", "where", "told of", "what")
 PIPE_WIDTH = 160  # without a terminal nothing is cut to fit
 
 

@@ -29,7 +29,7 @@ _EXITED = re.compile(
 _NOT_ENDED = frozenset(
     {
         EndReason.FINISHED, EndReason.STOPPED, EndReason.PAUSED, EndReason.KILLED, EndReason.PREEMPTED,
-        EndReason.TIME_LIMIT, EndReason.BEHIND, EndReason.STOP_UNANSWERED,
+        EndReason.TIME_LIMIT, EndReason.BEHIND, EndReason.STOP_UNANSWERED, EndReason.GUARDED,
     }
 )  # fmt: skip
 
@@ -71,6 +71,8 @@ def _cause(evidence: Evidence, end: End) -> Finding | None:
 def _of_program(evidence: Evidence, end: End, lines: Sequence[Line]) -> Finding | None:
     read = root(lines, signals.first_rank(evidence, end))
     sent = signals.of(end)
+    if sent is not None and sent.name == "SIGXFSZ":
+        return _finding(evidence, end, Cause.DISK_FULL, 0.9, "SIGXFSZ: a file became larger than the limit of its user")
     if sent is not None and sent.inside:
         return _crash(evidence, end, sent, lines)
     said = _said(lines)
@@ -210,7 +212,7 @@ def _finding(
     return Finding(
         cause,
         round(max(0.5, min(confidence, 0.99)), 2),
-        f"{_short(says)}{_at_step(end)}",
+        f"{_short(says) or KINDS[cause].says}{_at_step(end)}",
         evidence=tuple(dict.fromkeys(_short(text) for text in (*texts, end.text) if text.strip())),
         do=remedy(cause, says, evidence.lines),
         step=end.last_step,

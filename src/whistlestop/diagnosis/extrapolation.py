@@ -15,7 +15,7 @@ SHARES = (0.0, 0.15, 0.4)  # of the curve that are left out at its beginning: th
 POWERS = np.linspace(0.05, 2.0, 24)
 RATES = np.geomspace(0.2, 40.0, 24)  # times that the exponential falls to 1/e within what was seen
 AHEAD = 24  # points of the band
-WIDER = 1.4  # the band, fitted on recorded curves: what is independent in them is less than it looks
+WIDER = 1.1  # the band, by the tuning half of the recorded healthy runs: neighbours in a curve are more alike than that
 _LEVELS = np.array([-1.64, -1.04, -0.67, -0.39, -0.13, 0.13, 0.39, 0.67, 1.04, 1.64])  # ten equal parts of a normal
 _HUGE = 1e100
 

@@ -13,6 +13,7 @@ from whistlestop.diagnosis.trends import blocks, noise, trend
 _FEWEST = 30  # points before anything is said
 _BEGINNING = 0.1  # of the points: where an output layer finds the mean of what it is taught, learning or not
 _BY_THEN = 0.3  # of the run, if its length is known: the rate has warmed up
+_HALF, _MANY = 0.5, 200  # of the run, or points where its length is not known
 _NOTHING = 0.02  # of where it began: a fall that nobody would call learning, however sure
 _LITTLE = 0.07  # the same, for the beginning
 _HIDDEN = 0.2  # the same, that could be hidden in the noise
@@ -41,7 +42,9 @@ def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> F
         return None
     fell, could = -rises.change, -rises.change + 1.64 * rises.unsure
     nothing = first - now < _NOTHING * size and fell < _NOTHING * size
-    hidden = rises.z > -1.64 and first - now < _LITTLE * size + curve.noise / np.sqrt(curve.first)
+    # Before half of it is done a little may still become much: then only what is sure is said.
+    late = done >= _HALF if done is not None else len(curve) >= _MANY
+    hidden = late and rises.z > -1.64 and first - now < _LITTLE * size + curve.noise / np.sqrt(curve.first)
     sure = nothing or _validation_stands(curve, own)
     if _fell_before(curve) or not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
         return None
@@ -100,10 +103,10 @@ def _has_gained(curve: Curve) -> bool:
     levels = curve.levels(30)
     size, change = max(abs(curve.start), 1e-12), trend(levels)
     gained = curve.start - float(np.median(levels[-3:]))
-    if change.tau < -0.85 and change.z < -2.4 and gained > 0.25 * _NOTHING * size:
+    if change.tau < -0.85 and gained > (0.25 if change.z < -2.4 else 1.0) * _NOTHING * size:
         return True
     least = 0.05 if len(levels) >= 5 else 0.2
-    return bool(gained > max(least * size, 0.5 * (curve.start - float(np.min(levels))), 3 * noise(levels)))
+    return bool(gained > max(least * size, 0.5 * (curve.start - float(np.min(levels))), 2 * noise(levels)))
 
 
 def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:

@@ -6,7 +6,6 @@ import: the runner has it from the start.
 
 import heapq
 import math
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 FLOOR = 60.0  # seconds: no silence that is shorter is told, however quick the steps are
 UNSEEN = 15.0  # floors, for what the run has not done before: nothing is known of it
-BUSY = 4.0  # times that, while the program computes or prints: it compiles or loads
+BUSY = 4.0  # times that, while the program computes or prints: it compiles, or evaluates
 STEPS = 50.0  # usual steps that a first evaluation or save may take at least
 TIMES = 3.0  # the 99th percentile
 YOUNG, PATIENT = 5.0, 3.0  # so many floors of steps must have been seen; until then a silence takes this many floors
@@ -89,6 +88,10 @@ class Rhythm:
         """Nothing is expected of it now, and nothing is learnt."""
         self._moment, self._seen_at, self._since = None, at, self._now
 
+    def skip(self, at: float) -> None:
+        """It waits for others since the last look: that is neither silence nor a piece of work of its own."""
+        self._seen_at = at
+
     @property
     def moment(self) -> Moment | None:
         return self._moment
@@ -105,6 +108,8 @@ class Rhythm:
         history = self._histories.get(doing)
         steps = self._histories.get(Doing.STEP)
         known = history.count if history is not None else 0
+        if not idle and doing in (Doing.START, Doing.FINISH):
+            return math.inf  # it may train without telling us, or only log
         unseen = max(UNSEEN * self.floor * (1.0 if idle else BUSY), STEPS * (steps.usual().median if steps else 0.0))
         if history is None or known < (1 if doing is Doing.STEP else _ONCE_IS_NOTHING):
             return unseen if history is None else max(unseen, history.expected())
@@ -156,7 +161,8 @@ class _History:
             heapq.heapreplace(self._longest, seconds)
 
     def usual(self) -> Usual:
-        return Usual(statistics.median(seconds / steps for seconds, steps in self._last), self._longest_one, self.count)
+        ordered = sorted(seconds / steps for seconds, steps in self._last)
+        return Usual(ordered[len(ordered) // 2], self._longest_one, self.count)
 
     def expected(self) -> float:
         """Longer than this the next one will hardly be."""
@@ -172,5 +178,5 @@ def _beyond(longest: Sequence[float], count: int) -> float:
     if count < FEW:
         return TIMES
     least = max(longest[-1], 1e-3)
-    spread = statistics.fmean(math.log(max(each, least) / least) for each in longest[:-1])
+    spread = sum(math.log(max(each, least) / least) for each in longest[:-1]) / (len(longest) - 1)
     return min(MOST, max(LEAST, SURE**spread if spread < 1.0 else MOST))

@@ -13,6 +13,10 @@ _CONFIG = re.compile(
     r"|[a-z]+_(?:config|cfg|args))\b"
 )
 _CONFIG_FILE = re.compile(r"(?i)conf|cfg|settings|hparams|\.ya?ml|\.toml|\.ini|\bspec")
+_TABLE = re.compile(r"\b[A-Z][A-Z_]{2,}\[")  # a registry that is looked up by a name that was given
+_RECORD = re.compile(r"\b(?:row|line|fields|columns|record|parts|cells|entry|example)\[|\.split\(")
+_SHAPES = re.compile(r"shape|dimension|broadcast")
+_NET = re.compile(r"/(?:urllib|http|socket|ssl|requests|httpx|aiohttp|asyncio|urllib3)(?:/|\.py)")
 # They say that something else went wrong before.
 CONSEQUENCES = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|BrokenPipeError"
@@ -62,12 +66,26 @@ def _by_place(raised: Raised) -> tuple[Cause, float] | None:
             return Cause.WRONG_CONFIG, 0.95
         case "KeyError" | "AssertionError" if _CONFIG.search(frame.code):
             return Cause.WRONG_CONFIG, 0.85
+        case "KeyError" if _TABLE.search(frame.code):
+            return Cause.WRONG_CONFIG, 0.75
         case "AttributeError" if _CONFIG.search(frame.code) and "has no attribute" in raised.message:
             return Cause.WRONG_CONFIG, 0.75
+        case "AttributeError" if "getattr(" in frame.code and raised.message.startswith("module "):
+            return Cause.WRONG_CONFIG, 0.8
         case "JSONDecodeError" if any(_is_config(each) for each in raised.frames):
             return Cause.WRONG_CONFIG, 0.9
         case "TypeError" if "**" in frame.code and re.search("unexpected keyword|required", raised.message):
             return Cause.WRONG_CONFIG, 0.8
+        case "ValueError" if _CONFIG.search(frame.code) and re.search(
+            "invalid literal|could not convert", raised.message
+        ):
+            return Cause.WRONG_CONFIG, 0.85
+        case "KeyError" | "IndexError" | "ValueError" if _RECORD.search(frame.code) and not _SHAPES.search(
+            raised.message
+        ):
+            return Cause.BAD_DATA, 0.75
+        case "TimeoutError" if any(_NET.search(each.file) for each in raised.frames):
+            return Cause.NETWORK, 0.9
     return None
 
 

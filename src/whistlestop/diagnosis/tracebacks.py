@@ -101,8 +101,9 @@ class _Reading:
 
 def plain(line: Line) -> tuple[int, str]:
     """The rank that said it, and what, without what launchers put before it."""
-    text = _RAY.sub("", _COLOUR.sub("", line.text))
-    found = _RANK.match(text)
+    text = _COLOUR.sub("", line.text) if "\x1b" in line.text else line.text
+    text = _RAY.sub("", text) if text.startswith("(") else text
+    found = _RANK.match(text) if text.startswith("[") else None
     return (int(found[1]), text[found.end() :]) if found else (line.rank, text)
 
 

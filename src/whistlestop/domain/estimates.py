@@ -12,13 +12,13 @@ MOST = 128  # marks of one run: thinned beyond, so that a look costs the same af
 WARM_UP = 10  # steps before anything is told: the first ones are not like the others
 BLOCKS = 8  # parts of equal steps that the history is cut into: what they differ by is what the pace varies by
 
-# Fitted on the tuning half of the recorded paces and on nothing else (tests/cases, docs/adr/0029-kill-or-wait.md); the
-# test on the other half says how often the truth lies inside.
+# Fitted on the tuning half of the recorded paces and on nothing else (docs/adr/0029-kill-or-wait.md); the other half
+# is what tests/diagnosis/test_forecast.py measures with.
 RECENT = 0.5  # how much the newer half of the history weighs beside the whole
 MEMORY = 0.7  # Hurst's exponent: 0.5 if every block were for itself; slow spells last, so means settle more slowly
 FLOOR = 0.08  # no pace is known better than this
 FARTHER = 0.1  # for every e-fold that is to come beyond what was seen: what has never happened yet
-LOW, HIGH = -1.56, 1.64  # of the ratio of truth to estimate, in deviations: one run in ten lies beyond either
+LOW, HIGH = -1.4, 1.62  # of the ratio of truth to estimate, in deviations: one run in ten lies beyond either
 
 
 @dataclass(frozen=True)

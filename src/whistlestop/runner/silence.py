@@ -35,9 +35,7 @@ def stuck(doing: Doing, silent: float, step: int, usual: Usual | None, *, sdk: b
         case _:
             said = f"No step for {took} at step {step:,}"
     if usual is None:
-        return (
-            f"{said}, and there was none before it" if doing is not Doing.EPOCH_END else f"{said}, where an epoch ends"
-        )
+        return f"{said}, and there was none before it" if doing in (Doing.EVALUATION, Doing.SAVE) else said
     return f"{said} ({_WORK[doing]} take {span(usual.median)}, at most {span(usual.longest)} so far)"
 
 

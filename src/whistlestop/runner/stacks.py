@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from whistlestop.engines import processes
 from whistlestop.engines.containment import Tree
 from whistlestop.engines.processes import Handle, Process
+from whistlestop.runner import answers
 
 FRAMES = 30  # of one thread, the innermost
 THREADS = 12  # of one process
@@ -66,26 +68,36 @@ class Stack:
             return does if self.held else f"{self.state}; where can't be told"
         own = self.frames[self.inner] if self.inner < len(self.frames) else self.frames[-1]
         place, _, name = own.partition(" ")
+        if self.in_collective and not self.held:
+            does = "waits for others"
         if self.inner:
             name = self.frames[min(self.inner, len(self.frames)) - 1].partition(" ")[2]
-            does = does if self.held else "waits"
+            does = "waits" if does == "is" else does
         return f"{does} in {name} ({Path(place).name})"
 
 
 class Spy:
-    """`hide` blanks out secrets. One at a time; `stop` from another thread ends it soon."""
+    """`directory` is the attempt's, `root` that of its code; `hide` blanks out secrets. One at a time; `stop` from
+    another thread ends it soon."""
 
-    def __init__(self, tree: Tree, *, root: str = "", hide: Callable[[str], str] = lambda text: text) -> None:
-        self._tree, self._hide = tree, hide
+    def __init__(
+        self, tree: Tree, directory: Path, *, root: str = "", hide: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._tree, self._directory, self._hide = tree, directory, hide
         self._root = root.rstrip("/") + "/" if root else ""
         self._program = find()
         self._running: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._taking = threading.Lock()
         self.trouble = ""  # why frames are missing
 
     def take(self, ranks: Mapping[int, int]) -> list[Stack]:
         """Of every Python process of the tree and of none beside it; those of `ranks` (pid -> rank) first, and the
         main thread of each before its others."""
+        with self._taking:
+            return self._take(ranks)
+
+    def _take(self, ranks: Mapping[int, int]) -> list[Stack]:
         self.trouble = "" if self._program else "py-spy is not installed beside the runner"
         deadline, found, size = time.monotonic() + ALL_SECONDS, list[Stack](), 0
         living = sorted(self._tree.living(), key=lambda each: (ranks.get(each.pid, 1 << 30), each.pid))
@@ -114,6 +126,8 @@ class Spy:
             if "py-spy" in command.partition(" ")[0]:
                 return []
             threads = self._threads(process.pid) if self._program and _is_python(process.pid) else []
+            if not threads and rank is not None:
+                threads = answers.ask(handle, self._directory, rank)
             if handle.ended():
                 return []  # its number may be another's by now
         finally:

@@ -168,7 +168,7 @@ class Supervisor:
         self._watching = Watching(
             self._launch,
             self._control,
-            Spy(self._tree, root=self._launch.workdir, hide=self._hide.hide_text),
+            Spy(self._tree, self._directory, root=self._launch.workdir, hide=self._hide.hide_text),
             tell=self._tell,
             expects=self._expects_progress,
             signs=lambda: max(self._sampler.worked_at, self._book.heard_at),

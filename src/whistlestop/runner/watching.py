@@ -27,6 +27,8 @@ _EVERY, _QUICKEST = 1.0, 0.1  # seconds between two looks
 _DISCOVER_EVERY = 5.0
 _APART = 5.0  # times its patience, and at least what is unknown: one rank hangs while the others train
 _MOST_BACK_OFF = 8.0
+_MOST_ASKED = 8
+_TRAINS = (Doing.FIRST_STEP, Doing.STEP, Doing.EPOCH_END)
 
 
 class Tell(Protocol):
@@ -93,12 +95,14 @@ class Watching:
         seats = self._seats.look() or {0: _nobody()}
         moved = self._see(now, seats)
         if self._told is not None:
-            self._go_on(moved, seats)
+            self._go_on(moved, seats, quiet=now - self._signs())
         elif self._looking is None and (found := self._silence(now, seats)) is not None:
             self._looking = asyncio.create_task(self._examine(found, seats))
 
     def ask(self, asked: str) -> None:
-        """Stacks, because somebody wants to see them."""
+        """Stacks, because somebody wants to see them. Nobody has a use for many at once."""
+        if len(self._asked) >= _MOST_ASKED:
+            return
         task = asyncio.create_task(self._answer(asked))
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
@@ -117,14 +121,24 @@ class Watching:
             self._rhythms = {
                 rank: self._rhythms.get(rank) or Rhythm(floor=self._floor, every=self._every) for rank in seats
             }
+        for rank in self._excused(seats):
+            self._rhythms[rank].skip(now)
         return {rank for rank, seat in seats.items() if self._rhythms[rank].see(now, seat.moment)}
+
+    @staticmethod
+    def _excused(seats: Mapping[int, Seat]) -> set[int]:
+        """Those that train while another rank evaluates or saves: they wait for it."""
+        trains = {rank for rank, seat in seats.items() if seat.moment.doing in _TRAINS}
+        apart = any(seat.moment.doing in (Doing.EVALUATION, Doing.SAVE) for seat in seats.values())
+        return trains if apart else set()
 
     def _silence(self, now: float, seats: Mapping[int, Seat]) -> Silence | None:
         """All ranks are silent for too long; or one for very much too long, while the others get on."""
-        if min(rhythm.silent for rhythm in self._rhythms.values()) < self._floor and len(seats) == 1:
+        if max(rhythm.silent for rhythm in self._rhythms.values()) < self._floor:
             return None
-        idle = now - self._signs() > self._floor
-        found = {rank: self._of(rank, seat, idle, now) for rank, seat in seats.items() if not seat.over or seat.pid}
+        quiet = now - self._signs()
+        judged = {rank: seat for rank, seat in seats.items() if not seat.over or seat.pid}
+        found = {rank: self._of(rank, judged[rank], quiet) for rank in judged.keys() - self._excused(judged)}
         late = {rank: each for rank, each in found.items() if each.seconds > each.expected}
         if late and len(late) == len(found):
             return min(late.values(), key=lambda each: (each.step, each.rank))
@@ -133,22 +147,25 @@ class Watching:
             for rank, each in late.items()
             if each.seconds > max(UNSEEN * self._floor, _APART * each.expected) and not seats[rank].over
         }
-        trains = all(each.doing in (Doing.STEP, Doing.EPOCH_END) for each in found.values())
+        trains = all(each.doing in _TRAINS for each in found.values())
         return min(alone.values(), key=lambda each: (each.step, each.rank)) if alone and trains else None
 
-    def _of(self, rank: int, seat: Seat, idle: bool, now: float) -> Silence:
-        rhythm = self._rhythms[rank]
-        doing, silent = seat.moment.doing, rhythm.silent
-        expected = rhythm.patience(idle=idle) * min(_MOST_BACK_OFF, 2.0**self._episodes)
-        if not self._sdk:  # there are no words of it: only that it does nothing at all
-            silent = min(silent, now - self._signs())
+    def _of(self, rank: int, seat: Seat, quiet: float) -> Silence:
+        """`quiet`: seconds in which nothing was computed or printed. Where nothing is known of what it is at, these
+        count against the shorter patience, and all of its silence against the longer one."""
+        rhythm, doing = self._rhythms[rank], seat.moment.doing
+        idle, busy = rhythm.patience(idle=True), rhythm.patience(idle=False)
+        silent, expected = rhythm.silent, busy
+        if idle < busy and quiet > idle:
+            silent, expected = min(silent, quiet), idle
+        expected *= min(_MOST_BACK_OFF, 2.0**self._episodes)
         if self._follows:  # rank 0 may evaluate, and the words for it are on another node
             expected = max(expected, UNSEEN * self._floor)
-        return Silence(rank, doing, silent, expected, seat.step, idle)
+        return Silence(rank, doing, silent, expected, seat.step, quiet > self._floor)
 
     @property
     def _sdk(self) -> bool:
-        return self._follows or imported(self._control)
+        return imported(self._control)
 
     async def _examine(self, found: Silence, seats: Mapping[int, Seat]) -> None:
         try:
@@ -169,8 +186,7 @@ class Watching:
         stack = decisive(stacks, late)
         rank = missing[0] if missing and len(seats) > 1 else stack.rank if stack is not None else None
         usual = self._rhythms[found.rank].usual(found.doing)
-        silent = self._rhythms[found.rank].silent
-        text = silence.stuck(found.doing, silent, found.step, usual, sdk=self._sdk, idle=found.idle)
+        text = silence.stuck(found.doing, found.seconds, found.step, usual, sdk=self._sdk, idle=found.idle)
         if missing and len(seats) > 1:
             text += f"; rank {rank} has not come"
         elif shown := stack or next(iter(stacks), None):
@@ -183,7 +199,7 @@ class Watching:
             ranks={str(each): seat.step for each, seat in seats.items()},
             host=self._host,
             stage=found.doing.value,
-            silent_s=round(silent, 3),
+            silent_s=round(found.seconds, 3),
             expected_s=round(found.expected, 3),
             step=found.step,
             usual_s=round(usual.median, 6) if usual is not None else None,
@@ -194,28 +210,36 @@ class Watching:
             trouble=self._spy.trouble,
         )
 
-    def _go_on(self, moved: set[int], seats: Mapping[int, Seat]) -> None:
+    def _go_on(self, moved: set[int], seats: Mapping[int, Seat], quiet: float) -> None:
         told = self._told
         assert told is not None
-        if told.rank not in moved and (told.rank in seats or not moved):
+        works = told.doing in (Doing.START, Doing.FINISH) and quiet < self._floor
+        if told.rank not in moved and (told.rank in seats or not moved) and not works:
             return
         self._told = None
         self._episodes += 1
         step, silent = told.step, told.seconds
-        if told.rank in seats:
+        if told.rank in seats and not works:
             step, silent = seats[told.rank].step, self._rhythms[told.rank].broken
         self._tell("going_again", silence.going_again(silent, step), silent_s=round(silent, 3), step=step)
 
     async def _answer(self, asked: str) -> None:
         seats = self._seats.look()
-        stacks = await asyncio.to_thread(self._spy.take, _by_process(seats))
+        try:
+            stacks = await asyncio.to_thread(self._spy.take, _by_process(seats))
+        except Exception as error:
+            note(f"stacks: {error!r}")
+            return
         if self._stopped:
             return
-        count = len({stack.pid for stack in stacks})
-        text = f"Stacks of {count} process{'es' if count != 1 else ''} on {self._host} were taken."
+        text = f"No stacks could be taken on {self._host}: {self._spy.trouble or 'nothing runs there'}."
+        if stacks:
+            shown = decisive(stacks, behind(seats)) or stacks[0]
+            rank = "it" if shown.rank is None else f"rank {shown.rank}"
+            text = f"Stacks were taken: {rank} on {self._host} {shown.where()}."
         self._tell(
             "stacks",
-            text if stacks else f"No stacks could be taken on {self._host}: {self._spy.trouble or 'nothing runs'}.",
+            text,
             asked=asked,
             host=self._host,
             ranks={str(each): seat.step for each, seat in seats.items()},

@@ -11,6 +11,7 @@ from whistlestop.channel import layout
 from whistlestop.channel.control import Control
 from whistlestop.channel.journal import JournalWriter
 from whistlestop.channel.layout import Word
+from whistlestop.sdk.answering import answer
 from whistlestop.sdk.group import Group, RanksApart
 from whistlestop.sdk.settings import Settings
 
@@ -65,6 +66,7 @@ class Attachment:
             )
             return
         self.metrics, self.events = metrics, events
+        answer(settings.channel, settings.rank)
         self.points = metrics.points
         self.leads = settings.rank == 0
         if self.leads:

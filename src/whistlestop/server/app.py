@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 import whistlestop
 from whistlestop.domain import clock
@@ -46,14 +46,16 @@ from whistlestop.server.api import (
 )
 from whistlestop.server.api.access import Viewer
 from whistlestop.server.api.guard import Guard
+from whistlestop.server.api.timing import Timing
 from whistlestop.server.scheduler.alerts import Alerts
 from whistlestop.server.scheduler.engines import ByPool
 from whistlestop.server.scheduler.loop import Scheduler
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.server.scheduler.patient import Patient
 from whistlestop.server.scheduler.watching import Watching
-from whistlestop.server.services import accounts, sessions, storages
+from whistlestop.server.services import accounts, sessions, storages, tracing
 from whistlestop.server.services.context import Context
+from whistlestop.server.services.exposing import Exposing
 from whistlestop.server.services.hub import Hub
 from whistlestop.server.services.kits import Kits
 from whistlestop.server.services.settings import Settings, default_slots
@@ -106,13 +108,23 @@ class Server:
             self._drivers = Drivers(data / "ray", data / "sdk")
             stack.callback(self._drivers.close)
             engines = ByPool(self.context, self._engine)
-            self._scheduler = Scheduler(Passes(self.context, engines, lambda: self.url), tick=self.settings.tick)
+            self._scheduler = Scheduler(
+                Passes(self.context, engines, lambda: self.url),
+                tick=self.settings.tick,
+                took=self.context.meters.passes.observe,
+            )
             self.context.hub.connect_scheduler(self._scheduler.wake)
             self._watching = Watching(self.context)
             self.context.hub.connect_diagnosis(self._watching.suspect)
-            self._alerts = Alerts(self.context, lambda: self.url)
+            exposing = Exposing(self.context)
+            heard = [exposing.heard]
+            if tracing.wanted():
+                traced = tracing.Tracing(self.context)
+                stack.callback(traced.close)
+                heard.append(traced.heard)
+            self._alerts = Alerts(self.context, lambda: self.url, heard=heard)
             self.context.hub.alerts_changed = self._alerts.wake
-            self.app = make_app(self.context, self._scheduler, lambda: self.url)
+            self.app = make_app(self.context, self._scheduler, lambda: self.url, exposing)
             _write_private(self.settings.server_file, json.dumps({"url": self.url, "pid": os.getpid()}))
             stack.callback(self.settings.server_file.unlink, missing_ok=True)
             self._exit = stack.pop_all()
@@ -168,7 +180,12 @@ class Server:
         self._uvicorn.should_exit = True
 
 
-def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = lambda: "") -> FastAPI:
+def make_app(
+    context: Context,
+    scheduler: Scheduler,
+    url: Callable[[], str] = lambda: "",
+    exposing: Exposing | None = None,
+) -> FastAPI:
     app = FastAPI(
         title="Whistlestop",
         version=whistlestop.__version__,
@@ -214,12 +231,20 @@ def make_app(context: Context, scheduler: Scheduler, url: Callable[[], str] = la
     def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
+    exposed = exposing or Exposing(context)
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics(_actor: Viewer) -> Response:
+        """For Prometheus, with a token as everything."""
+        return Response(exposed.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
     app.include_router(web_sessions.router)
     app.include_router(web_pages.router)  # last: it answers to every address that nobody else has
 
     hosts = frozenset({context.settings.host, *context.settings.allowed_hosts} - {"0.0.0.0", "::"})
     app.add_middleware(Guard, hosts=hosts, admit=app.state.sessions.admit, api=API)
     app.add_middleware(SecurityHeaders, api=API)  # around the guard: a refusal has them too
+    app.add_middleware(Timing, meters=context.meters, api=API)
     return app
 
 

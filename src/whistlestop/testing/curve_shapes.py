@@ -47,7 +47,7 @@ def very_noisy(random: np.random.Generator) -> tuple[Series, ...]:
 
 def power_law(random: np.random.Generator) -> tuple[Series, ...]:
     count = int(random.integers(60, 2000))
-    values = 1.7 + 9 * (1 + np.arange(count)) ** -random.uniform(0.2, 0.5)
+    values = 1.7 + 9 * np.power(1.0 + np.arange(count), -random.uniform(0.2, 0.5))
     return (series("loss", _noisy(random, values, random.uniform(0.005, 0.05)), every=10),)
 
 

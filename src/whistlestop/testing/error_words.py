@@ -44,6 +44,7 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "unavailable (11)",
     ),
     Cause.DISK_FULL: (
+        "RuntimeError: basic_ios::clear: iostream error",
         "OSError: [Errno 28] No space left on device",
         "OSError: [Errno 122] Disk quota exceeded: 'out/model.bin'",
         "RuntimeError: PytorchStreamWriter failed writing file data/13: file write failed",
@@ -56,6 +57,7 @@ SAID: dict[Cause, tuple[str, ...]] = {
         'message: "No space left on device" })',
     ),
     Cause.DEVICE_FAULT: (
+        "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
         "RuntimeError: CUDA error: uncorrectable ECC error encountered",
         "RuntimeError: CUDA error: unspecified launch failure",
@@ -65,6 +67,8 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "RuntimeError: CUDA error: hardware stack error",
     ),
     Cause.COMMUNICATION: (
+        "threading.BrokenBarrierError",
+        "RuntimeError: Rank 0 timed out in monitoredBarrier after 30000 ms.",
         "torch.distributed.DistBackendError: NCCL error in: "
         "../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled "
         "system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5",
@@ -96,6 +100,8 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "environment: einops.",
     ),
     Cause.MISSING_FILE: (
+        "sqlite3.OperationalError: unable to open database file",
+        "ValueError: no files match 'data/*.csv'",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/parquet/corrupt/train.bin'",
         "NotADirectoryError: [Errno 20] Not a directory: '/data/train.tar/0001'",
         "huggingface_hub.errors.EntryNotFoundError: 404 Client Error. Entry Not Found for url: "
@@ -111,6 +117,8 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "pyarrow.lib.ArrowInvalid: [Errno 2] No such file or directory: 'x.parquet'",
     ),
     Cause.NOT_ALLOWED: (
+        "sqlite3.OperationalError: attempt to write a readonly database",
+        "RuntimeError: the token has expired, log in again",
         "PermissionError: [Errno 13] Permission denied: '/mnt/shared/out'",
         "OSError: [Errno 30] Read-only file system: '/models/cache'",
         "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://x.co/api",
@@ -124,6 +132,8 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "openai.AuthenticationError: Error code: 401 - {'error': {'message': 'Incorrect API key provided'}}",
     ),
     Cause.NETWORK: (
+        "http.client.BadStatusLine: HTTP/0.0 000",
+        "OSError: [Errno 99] Cannot assign requested address",
         "socket.gaierror: [Errno -3] Temporary failure in name resolution",
         "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x.co', port=443): Max retries "
         "exceeded with url: /a",
@@ -143,6 +153,11 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "http.client.IncompleteRead: IncompleteRead(512 bytes read, 1024 more expected)",
     ),
     Cause.WRONG_CONFIG: (
+        "ValueError: could not broadcast input array from shape (3,) into shape (4,)",
+        "RuntimeError: Sizes of tensors must match except in dimension 1. Expected size 4 but got size 3",
+        "RuntimeError: input.size(-1) must be equal to input_size. Expected 10, got 8",
+        "RuntimeError: Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: [8, 10]",
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x784 and 512x10)",
         "RuntimeError: The size of tensor a (128) must match the size of tensor b (64) at non-singleton dimension 1",
         "RuntimeError: Error(s) in loading state_dict for Net:",
@@ -178,6 +193,15 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "IndexError: index out of range in self",
     ),
     Cause.BAD_DATA: (
+        "ValueError: Failed to read all data for array. Expected (1000,) = 1000 elements, could only read 12 elements.",
+        "ValueError: time data '2021-13-01' does not match format '%Y-%m-%d'",
+        "ValueError: buffer size must be a multiple of element size",
+        "OSError: Invalid data stream",
+        "sqlite3.DatabaseError: file is not a database",
+        "zipfile.BadZipFile: Bad CRC-32 for file 'x.npy'",
+        "RuntimeError: sha256 of shard 3 does not match its manifest",
+        "ValueError: Object arrays cannot be loaded when allow_pickle=False",
+        "ValueError: Some errors were detected ! Line #3 (got 2 columns instead of 3)",
         "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
         "zipfile.BadZipFile: File is not a zip file",
         "EOFError: Compressed file ended before the end-of-stream marker was reached",

@@ -1,9 +1,11 @@
 """A loop over numbered data, perhaps by several ranks, that goes wrong where it is told to. Environment: LENGTH, BAD
-(numbers of batches, by commas, on rank BAD_RANK), PACE, DIE (exit with these words on stderr instead of a NaN).
+(numbers of batches, by commas, on rank BAD_RANK), PACE, DIE (exit with these words on stderr instead of a NaN), HALT
+(instead, the first attempt stops itself, as a process does that hangs).
 
 What each attempt trained on is appended to trained-RANK as lines "attempt step batch"."""
 
 import os
+import signal
 import sys
 import time
 
@@ -34,8 +36,12 @@ with whistlestop.run() as run, open(f"trained-{RANK}", "a") as trained:
         if batch in BAD and RANK == BAD_RANK:
             if "DIE" in os.environ:
                 sys.exit(os.environ["DIE"])
-            model.weight = float("nan")
+            if "HALT" not in os.environ:
+                model.weight = float("nan")
+            elif ATTEMPT == "1":
+                os.kill(os.getpid(), signal.SIGSTOP)
         model.weight += 1.0
         run.log(loss=1.0 / model.weight)
-        time.sleep(PACE)
+        # Slower with a NaN: on a busy machine, too, it is found before all is done.
+        time.sleep(PACE if model.weight == model.weight else 10 * PACE)
     print(f"weight {model.weight}", flush=True)

@@ -17,6 +17,7 @@ from whistlestop.server.services.sessions import Entrance
 MOST_BODY = 4 * 2**20  # bytes; bundles have a limit of their own
 MOST_STRANGE = 4096  # bytes from somebody who is not signed in yet
 ENTRANCE = "whistlestop.entrance"  # in the scope of a request to the API: who was let in
+METRICS = "/metrics"  # beside the API, where Prometheus looks for it; nobody reads it without a token either
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -61,7 +62,7 @@ class Guard:
         try:
             if scope["path"].startswith(f"{self._api}/runner/"):
                 return None  # the nodes of a cluster: each address asks for the attempt's own token
-            if scope["path"].startswith(self._api):
+            if scope["path"].startswith(self._api) or scope["path"] == METRICS:
                 scope[ENTRANCE] = self._admit(scope["method"], headers)
         except WhistleError as error:
             return error

@@ -20,7 +20,7 @@ from whistlestop.server.store import alerts as store
 
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
-BREATH = 0.1  # seconds between two looks at the events, however many there are
+BREATH = 0.25  # seconds between two looks at the events, however many there are
 TICK = 5.0  # seconds without a word after which it looks all the same
 LOOK = 15.0  # seconds between two looks at what no event tells
 TIDY = 3600.0
@@ -33,7 +33,7 @@ class Alerts:
         context: Context,
         url: Callable[[], str],
         *,
-        heard: Callable[[Sequence[Row]], None] = lambda rows: None,
+        heard: Sequence[Callable[[Sequence[Row]], None]] = (),
         look: float = LOOK,
     ) -> None:
         self._context, self._look = context, look

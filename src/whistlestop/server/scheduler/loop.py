@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from whistlestop.server.scheduler.passes import Passes
 from whistlestop.wire.pools import ClusterView
@@ -12,8 +13,9 @@ MOST_AT_ONCE = 50  # runs settled in one transaction
 
 
 class Scheduler:
-    def __init__(self, passes: Passes, *, tick: float) -> None:
-        self._passes, self._tick = passes, tick
+    def __init__(self, passes: Passes, *, tick: float, took: Callable[[float], None] = lambda seconds: None) -> None:
+        """`took`: told how long each pass took."""
+        self._passes, self._tick, self._took = passes, tick, took
         self._wake = threading.Condition()
         self._dirty: set[str] = set()
         self._links: set[str] = set()  # attempts whose runner hung up
@@ -69,6 +71,7 @@ class Scheduler:
                 dirty, self._dirty = self._dirty, set()
                 links, self._links = self._links, set()
                 self._look = False
+            began = time.perf_counter()
             self._passes.jobs.hung_up(links)
             links |= self._passes.jobs.suspects()
             try:
@@ -82,6 +85,7 @@ class Scheduler:
                     self._passes.settle(waiting[start : start + MOST_AT_ONCE])
                     self._passes.jobs.withdraw(waiting[start : start + MOST_AT_ONCE])
                 retry_at = self._passes.place()
+                self._took(time.perf_counter() - began)
             except Exception:
                 # The loop is the heart of the server: it must beat on. What failed is tried again on the next tick.
                 log.exception("a scheduler pass failed; it is tried again")

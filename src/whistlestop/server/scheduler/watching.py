@@ -11,7 +11,7 @@ from whistlestop.server.services.context import Context
 
 log = logging.getLogger(__name__)
 EVERY = 15.0  # seconds between two looks at a run of which nothing is suspected
-AGAIN = 1.0  # and at one that gives cause with every batch: a NaN stays one
+AGAIN = 1.0  # and at one that is suspected; twice as long each time, since a NaN is one in every batch from then on
 TICK = 1.0  # how often it is asked who is due
 SHARE = 4.0  # of a look that nobody has asked for: for so many times its length nothing but what is urgent is done
 
@@ -22,6 +22,7 @@ class Watching:
         self._wake = threading.Condition()
         self._suspected: set[str] = set()
         self._looked: dict[str, float] = {}  # run -> when; those that run
+        self._patience: dict[str, float] = {}  # run -> seconds until it is looked at again, if it is suspected again
         self._rest_until = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="diagnosis", daemon=True)
@@ -35,9 +36,11 @@ class Watching:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def suspect(self, run_id: str) -> None:
+    def suspect(self, run_id: str, anew: bool) -> None:
         with self._wake:
             self._suspected.add(run_id)
+            if anew:
+                self._patience.pop(run_id, None)
             self._wake.notify()
 
     def _run(self) -> None:
@@ -51,6 +54,7 @@ class Watching:
                     return
                 urgent = self._ready(self._clock())
                 self._suspected -= urgent
+                self._patience |= {each: min(EVERY, 2 * self._patience.get(each, AGAIN)) for each in urgent}
             for run_id in sorted(urgent):
                 self._look(run_id)
             if self._clock() - asked_at >= TICK:
@@ -58,14 +62,17 @@ class Watching:
                 self._round()
 
     def _ready(self, now: float) -> set[str]:
-        return {run_id for run_id in self._suspected if now - self._looked.get(run_id, -AGAIN) >= AGAIN}
+        return {run_id for run_id in self._suspected if self._due_at(run_id) <= now}
 
     def _until_ready(self) -> list[float]:
-        now = self._clock()
-        return [max(0.0, self._looked[each] + AGAIN - now) for each in self._suspected if each in self._looked]
+        return [max(0.0, self._due_at(run_id) - self._clock()) for run_id in self._suspected]
+
+    def _due_at(self, run_id: str) -> float:
+        return self._looked[run_id] + self._patience.get(run_id, AGAIN) if run_id in self._looked else 0.0
 
     def _round(self) -> None:
-        """The ends that nobody has looked at, and of those that run the one that has waited longest, if it is due."""
+        """The ends that nobody has looked at; then, until it is time to ask again, those that run and are due, the one
+        that has waited longest first."""
         try:
             ended, running = diagnosing.due(self._context)
         except Exception:
@@ -76,14 +83,21 @@ class Watching:
         now = self._clock()
         with self._wake:
             self._looked = {run_id: self._looked.get(run_id, now) for run_id in running}
+            self._patience = {run_id: self._patience[run_id] for run_id in running if run_id in self._patience}
             waiting = sorted(self._looked, key=lambda run_id: self._looked[run_id])
         for run_id in waiting:
-            if now - self._looked[run_id] < EVERY or self._clock() < self._rest_until:
+            if now - self._looked[run_id] < EVERY or not self._rested(until=now + TICK):
                 return
             self._rest_until = self._clock() + SHARE * self._look(run_id)
-            with self._wake:
-                if self._suspected or self._stopping:
-                    return
+
+    def _rested(self, *, until: float) -> bool:
+        """False: something else comes first."""
+        with self._wake:
+            while not (self._stopping or self._ready(self._clock())) and (at := self._clock()) < until:
+                if at >= self._rest_until:
+                    return True
+                self._wake.wait(min([self._rest_until - at, until - at, *self._until_ready()]))
+        return False
 
     def _look(self, run_id: str) -> float:
         began = self._clock()

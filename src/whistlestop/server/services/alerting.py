@@ -5,6 +5,7 @@ memory alone: looking at them again costs nothing, and writing for each of them 
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from whistlestop.server.store import events as events_store
 from whistlestop.server.store import runs as runs_store
 from whistlestop.wire.spec import AlertSpec
 
+log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 AT_ONCE = 200  # events in one transaction
 BEHIND = 5000  # events that the cursor on the disk may lag behind
@@ -29,10 +31,11 @@ _STANDS = ("stuck", "finding", "going_again", "finding_over", "program_started")
 
 
 class Follower:
-    """One of them, in one thread. `heard` is told of every event that matters, once per life of the server."""
+    """One of them, in one thread. Those who `heard` are told of every event that matters, once per life of the server;
+    what goes wrong there is theirs alone."""
 
     def __init__(
-        self, context: Context, url: Callable[[], str], heard: Callable[[Sequence[Row]], None] = lambda rows: None
+        self, context: Context, url: Callable[[], str], heard: Sequence[Callable[[Sequence[Row]], None]] = ()
     ) -> None:
         self._context, self._url, self._heard = context, url, heard
         with context.database.read() as connection:
@@ -43,7 +46,8 @@ class Follower:
         """True: there was so much that there may be more."""
         with self._context.database.read() as connection:
             upto, found = store.news(connection, self._seq, EVENTS, AT_ONCE)
-        if found or upto - self._stored > BEHIND:
+            anybody = bool(store.all_receivers(connection)) if found else False
+        if anybody or upto - self._stored > BEHIND:
             with self._context.database.write() as connection:
                 there = store.all_receivers(connection)
                 made = [alert for event in found for alert in self._alerts(connection, event, there)]
@@ -53,7 +57,12 @@ class Follower:
                     store.move_cursor(connection, upto)
                     self._stored = upto
         self._seq = upto
-        self._heard([event for event in found if event.seq > self._begun])
+        fresh = [event for event in found if event.seq > self._begun]
+        for hear in self._heard if fresh else ():
+            try:
+                hear(fresh)
+            except Exception:
+                log.exception("what has ended could not be counted or traced")
         return len(found) == AT_ONCE
 
     def _alerts(self, connection: sa.Connection, event: Row, there: Sequence[Row]) -> Iterable[dict[str, Any]]:

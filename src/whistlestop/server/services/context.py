@@ -1,9 +1,10 @@
 """What every service needs, in one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whistlestop.domain.clock import Clock
 from whistlestop.server.services.hub import Hub
+from whistlestop.server.services.meters import Meters
 from whistlestop.server.services.settings import Settings
 from whistlestop.server.services.vault import Vault
 from whistlestop.server.store.database import Database
@@ -16,6 +17,7 @@ class Context:
     hub: Hub
     vault: Vault
     clock: Clock
+    meters: Meters = field(default_factory=Meters)
 
 
 @dataclass(frozen=True)

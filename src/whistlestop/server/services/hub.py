@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from whistlestop.capacity.records import Record
 from whistlestop.capacity.room import Place
@@ -24,7 +24,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[Waiter]] = defaultdict(set)
         self._scheduler: Callable[[str | None], None] = lambda run_id: None
-        self._diagnosis: Callable[[str], None] = lambda run_id: None
+        self._diagnosis: Callable[[str, bool], None] = lambda run_id, anew: None
         self.alerts_changed: Callable[[], None] = lambda: None  # wakes whoever sends them
         self.progress: dict[str, Progress] = {}  # attempt id -> newest; a display, not a record
         self.paces: dict[str, Pace] = {}  # attempt id -> how its steps have come, as far as this server has seen it
@@ -50,12 +50,13 @@ class Hub:
         self._scheduler(run_id)
         self.shown(run_id)
 
-    def connect_diagnosis(self, look: Callable[[str], None]) -> None:
+    def connect_diagnosis(self, look: Callable[[str, bool], None]) -> None:
         self._diagnosis = look
 
-    def suspected(self, run_id: str) -> None:
-        """Something may be wrong with the run, or right again: a diagnosis is due."""
-        self._diagnosis(run_id)
+    def suspected(self, run_id: str, *, anew: bool) -> None:
+        """Something may be wrong with the run, or right again: a diagnosis is due. `anew`: an attempt has begun or
+        ended, so what was known of it is old."""
+        self._diagnosis(run_id, anew)
 
     def goes(self, place: Place, until: float) -> None:
         """Nothing is started there before that time."""
@@ -98,6 +99,11 @@ class Hub:
         with self._lock:
             return topic in self._waiters
 
+    def links(self) -> int:
+        """Runners that are connected, one per node."""
+        with self._lock:
+            return sum(1 for topic in self._waiters if "/" in topic)
+
     def heard(self, attempt_id: str, node: int, at: float) -> None:
         self._heard[node_topic(attempt_id, node)] = at
 
@@ -129,9 +135,10 @@ class Hub:
         with self._lock:
             return self._rehearsals.pop(attempt_id, [])
 
-    def ask_stacks(self, attempt_id: str, node: int, asked: Stacks) -> None:
+    def ask_stacks(self, attempt_id: str, nodes: Iterable[int], asked: Stacks) -> None:
         with self._lock:
-            self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
+            for node in nodes:
+                self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
         self._wake(attempt_id)
 
     def stacks_asked(self, attempt_id: str, node: int) -> list[Stacks]:

@@ -115,7 +115,7 @@ def store(context: Context, attempt: Row, batch: Sequence[Data]) -> dict[str, in
     else:
         context.hub.shown(attempt.run_id)
     if decides:
-        context.hub.suspected(attempt.run_id)
+        context.hub.suspected(attempt.run_id, anew=decides > Decides.LOOK)
     return safe
 
 

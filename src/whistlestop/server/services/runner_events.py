@@ -14,10 +14,10 @@ from whistlestop.domain.gang import NodeEnd
 from whistlestop.domain.guarding import is_guards, stop_reason
 from whistlestop.domain.reasons import OUTCOMES, STOP_SAYS, EndReason, StopReason
 from whistlestop.domain.states import Stage
-from whistlestop.server.services import accounting, cleaning, gangs, stacks, steered
+from whistlestop.server.services import accounting, cleaning, gangs, steered
 from whistlestop.server.services.context import Context
 from whistlestop.server.store import checkpoints, events, findings, phases
-from whistlestop.wire.frames import RunnerEvent, decode_event
+from whistlestop.wire.frames import RunnerEvent, Stacks, decode_event
 from whistlestop.wire.pools import SOURCES
 
 Row = sa.Row[Any]
@@ -79,7 +79,8 @@ def apply(
                 if said.kind == "training":
                     phases.mark(connection, attempt.id, "loop_at", said.at)
             case "stuck" if attempt.nodes > 1:  # the first node judges; whom it waits for may be on another
-                stacks.of_nodes(context.hub, attempt, "stuck", but=node)
+                others = [each for each in range(attempt.nodes) if each != node]
+                context.hub.ask_stacks(attempt.id, others, Stacks("stuck"))
             case "order_seen":
                 if said.data.get("stop"):
                     phases.mark(connection, attempt.id, "stopping_at", said.at)

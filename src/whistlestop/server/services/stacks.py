@@ -10,7 +10,6 @@ from whistlestop.domain.ids import new_id
 from whistlestop.domain.states import AttemptState, PhaseState
 from whistlestop.server.services.asking import check_active, named, phase_named
 from whistlestop.server.services.context import Actor, Context
-from whistlestop.server.services.hub import Hub
 from whistlestop.server.store import events, phases, runs
 from whistlestop.wire.frames import Stacks
 from whistlestop.wire.stacks import StacksAsked, StacksBody
@@ -29,7 +28,7 @@ def ask(context: Context, reference: str, body: StacksBody, actor: Actor) -> Sta
         text = f"the stacks of attempt {attempt.number} were asked for"
         seq = events.add(connection, run.id, "stacks_requested", text, at=context.clock(), actor=actor.name,
                          phase=phase.name, attempt=attempt.number, data={"asked": asked})  # fmt: skip
-    of_nodes(context.hub, attempt, asked)
+    context.hub.ask_stacks(attempt.id, range(attempt.nodes), Stacks(asked))
     context.hub.shown(run.id)
     return StacksAsked(
         run=run.id,
@@ -40,13 +39,6 @@ def ask(context: Context, reference: str, body: StacksBody, actor: Actor) -> Sta
         after=seq,
         text=f"{named(run)}: {text}",
     )
-
-
-def of_nodes(hub: Hub, attempt: Row, asked: str, *, but: int | None = None) -> None:
-    """All of them, or all but one."""
-    for node in range(attempt.nodes):
-        if node != but:
-            hub.ask_stacks(attempt.id, node, Stacks(asked))
 
 
 def _subject(connection: sa.Connection, run: Row, name: str | None) -> tuple[Row, Row]:

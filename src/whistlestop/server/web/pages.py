@@ -17,6 +17,7 @@ PAGES = (
     "/pools",
     "/hosts",
     "/usage",
+    "/alerts",
     "/sign-in",
 )
 FOREVER = "public, max-age=31536000, immutable"

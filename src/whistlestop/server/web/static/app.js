@@ -17,6 +17,7 @@ const PAGES = [
   { at: "/pools", module: "pools", title: () => "Pools", area: "pools" },
   { at: "/hosts", module: "hosts", title: () => "Hosts", area: "hosts" },
   { at: "/usage", module: "usage", title: () => "Usage", area: "usage" },
+  { at: "/alerts", module: "alerts", title: () => "Alerts", area: "alerts" },
 ];
 
 /** Pages say their own title where they know better: `useTitle("#12 finetune")`, from title.js. */

@@ -13,6 +13,7 @@ const AREAS = [
   { id: "pools", label: "Pools", href: "/pools", icon: "pools" },
   { id: "hosts", label: "Hosts", href: "/hosts", icon: "hosts" },
   { id: "usage", label: "Usage", href: "/usage", icon: "usage" },
+  { id: "alerts", label: "Alerts", href: "/alerts", icon: "bell" },
 ];
 
 export function Sidebar({ area, me }) {
@@ -104,12 +105,13 @@ const KEYS = [
   ["g then p", "Pools"],
   ["g then h", "Hosts"],
   ["g then u", "Usage"],
+  ["g then a", "Alerts"],
   ["/", "Search, where a page has one"],
   ["Esc", "Close a menu or a dialog"],
   ["↑ ↓ Home End", "Move in a menu"],
 ];
 
-const PLACES = { t: "/", q: "/queue", p: "/pools", h: "/hosts", u: "/usage" };
+const PLACES = { t: "/", q: "/queue", p: "/pools", h: "/hosts", u: "/usage", a: "/alerts" };
 
 export function Shortcuts() {
   const [open, setOpen] = useState(false);
