@@ -8,7 +8,7 @@ from whistlestop.diagnosis import names
 from whistlestop.diagnosis.curve import Curve, part_done
 from whistlestop.diagnosis.evidence import Evidence, Series
 from whistlestop.diagnosis.findings import Cause, Finding
-from whistlestop.diagnosis.trends import blocks, noise, trend
+from whistlestop.diagnosis.trends import blocks, noise, smooth, trend
 
 _FEWEST = 30  # points before anything is said
 _BEGINNING = 0.1  # of the points: where an output layer finds the mean of what it is taught, learning or not
@@ -106,7 +106,7 @@ def _has_gained(curve: Curve) -> bool:
     if change.tau < -0.85 and gained > (0.25 if change.z < -2.4 else 1.0) * _NOTHING * size:
         return True
     least = 0.05 if len(levels) >= 5 else 0.2
-    return bool(gained > max(least * size, 0.5 * (curve.start - float(np.min(levels))), 2 * noise(levels)))
+    return bool(gained > max(least * size, 0.5 * (curve.start - float(np.min(smooth(levels)))), 2 * noise(levels)))
 
 
 def plateaued(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:
