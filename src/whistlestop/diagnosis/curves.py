@@ -29,7 +29,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         return away[:1]
     calm = [] if game else [each for each in losses if not names.read(each.series.name).game]
     flat = not_decreasing(evidence, calm, own)
-    found = [*([flat] if flat else []), *overfitting(evidence, own)]
+    found = [*([flat] if flat else []), *overfitting(evidence, own, game=game)]
     if found:
         return found
     level = plateaued(evidence, calm, own)

@@ -16,8 +16,8 @@ _BY_THEN = 0.3  # of the run, if its length is known: the rate has warmed up
 _HALF, _MANY = 0.5, 200  # of the run, or points where its length is not known
 _NOTHING = 0.02  # of where it began: a fall that nobody would call learning, however sure
 _LITTLE = 0.07  # the same, for the beginning
-_HIDDEN = 0.2  # the same, that could be hidden in the noise
-_LEARNED = 0.1  # a loss below this is not that of a model that has to learn everything: ln 2 is 0.69, a variance 1
+_HIDDEN = 0.12  # the same, that could be hidden in the noise
+_LEARNED = 0.25  # a loss below this is not that of a model that has to learn everything: ln 2 is 0.69, a variance 1
 _KNOWS = 0.8  # nor is an accuracy above this
 _FLAT = 0.4  # of the points: the last part that shows no trend
 
@@ -42,11 +42,13 @@ def _does_not_fall(evidence: Evidence, curve: Curve, own: Sequence[Series]) -> F
         return None
     fell, could = -rises.change, -rises.change + 1.64 * rises.unsure
     nothing = first - now < _NOTHING * size and fell < _NOTHING * size
-    # Before half of it is done a little may still become much: then only what is sure is said.
+    # Before half of it is done a little may still become much: then it is said only where there is hardly any noise.
     late = done >= _HALF if done is not None else len(curve) >= _MANY
     hidden = late and rises.z > -1.64 and first - now < _LITTLE * size + curve.noise / np.sqrt(curve.first)
     sure = nothing or _validation_stands(curve, own)
     if _fell_before(curve) or not (nothing or hidden) or could > (2 * _HIDDEN if sure else _HIDDEN) * size:
+        return None
+    if not late and could > 2 * _NOTHING * size:
         return None
     words = "has risen" if rises.z > 3 and now > first else "has not come down"
     return Finding(

@@ -16,10 +16,13 @@ _SURE = 2.7  # standard errors: its best is the best of many
 _WORSE = 0.1  # of its best value, or of what it had learned
 
 
-def overfitting(evidence: Evidence, own: Sequence[Series]) -> list[Finding]:
-    """Of several validation metrics the one that got worse by most. One that is aimed at decides alone."""
+def overfitting(evidence: Evidence, own: Sequence[Series], *, game: bool = False) -> list[Finding]:
+    """Of several validation metrics the one that got worse by most. One that is aimed at decides alone, and in a game
+    only such a one."""
     pairs = [(each, names.sign(each, evidence.aims)) for each in own if names.read(each.name).validation]
     aimed = [pair for pair in pairs if pair[0].name in evidence.aims]
+    if game and not aimed:
+        return []
     pairs = aimed or [pair for pair in pairs if pair[1] == 1] or [pair for pair in pairs if pair[1]]
     found = [_overfits(Curve(each, sign), own) for each, sign in pairs if sign and len(each.steps) >= _FEWEST]
     worst = max((each for each in found if each is not None), key=lambda each: (each[0], each[1].metric), default=None)

@@ -17,7 +17,7 @@ from whistlestop.diagnosis.trends import Values, blocks, noise, recovered, trend
 _EARLY = 0.1  # of the run: a rise may be the warm-up's
 _BLOWN = ((100.0, 3, 0.0), (10.0, 6, 0.03), (1.0, 15, 0.1))  # times where it began; points and part of the run it lasts
 _THROWN = 0.6  # of what it had learned, gone
-_CREEPS = 0.3  # the same, where it has risen steadily
+_CREEPS = 0.6  # the same, where it has risen steadily
 _AGAIN = 1.3  # a rise is new if it is this much above those it came back from
 _LEVELS = 60
 

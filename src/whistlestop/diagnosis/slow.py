@@ -10,6 +10,7 @@ from whistlestop.diagnosis.step_times import Pace, pace_of
 from whistlestop.diagnosis.trends import clean
 
 _SLOWER = 1.6  # times its own earlier pace
+_SLOWER_AT_ONCE, _SHORT, _LONG = 2.2, 1.0, 60.0  # the same, for less than a minute: neighbours come and go
 _SLOWLY = 1.8  # the same, where it creeps
 _LEAST = 0.004  # seconds a step more than before: below that, timers and neighbours make it
 _WAITS = 0.4  # of a step, for data
@@ -100,7 +101,9 @@ def _late(says: str, evidence: tuple[str, ...], sure: float, step: int | None = 
 def _throttled(pace: Pace | None) -> Finding | None:
     if pace is None or pace.now - pace.before < _LEAST or not pace.lasts:
         return None
-    if pace.slower < (_SLOWLY if pace.creeps else _SLOWER):
+    lasted = pace.ended - pace.began
+    least = _SLOWER_AT_ONCE if lasted < _LONG else _SLOWLY if pace.creeps else _SLOWER
+    if pace.slower < least or lasted < _SHORT:
         return None
     words = "and takes longer and longer" if pace.creeps else f"since step {pace.step:,}"
     return Finding(
