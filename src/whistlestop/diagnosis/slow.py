@@ -102,7 +102,7 @@ def _throttled(pace: Pace | None) -> Finding | None:
     if pace is None or pace.now - pace.before < _LEAST or not pace.lasts:
         return None
     lasted = pace.ended - pace.began
-    least = _SLOWER_AT_ONCE if lasted < _LONG else _SLOWLY if pace.creeps else _SLOWER
+    least = _SLOWLY if pace.creeps else _SLOWER_AT_ONCE if lasted < _LONG else _SLOWER
     if pace.slower < least or lasted < _SHORT:
         return None
     words = "and takes longer and longer" if pace.creeps else f"since step {pace.step:,}"
