@@ -18,12 +18,13 @@ from whistlestop.wire.api import RunView
 TRAINS = """
 import os, random, time, whistlestop
 dice, weight = random.Random(1), 5.0
+rate = float(os.environ.get("RATE", "0.0001"))  # so slow that it still improves when a test is done with it
 breaks, fails = int(os.environ.get("NAN_AT", "0")), int(os.environ.get("FAIL_AT", "0"))
 with whistlestop.run() as run:
     for step in run.steps(total=int(os.environ["STEPS"])):
         if int(step) == fails > 0:
             open("/nowhere/data.csv")
-        weight -= 0.004 * 2 * (weight + dice.gauss(0, 0.3))
+        weight -= rate * 2 * (weight + dice.gauss(0, 0.3))
         run.log(loss=float("nan") if int(step) >= breaks > 0 else weight ** 2 + 0.2)
         if int(step) % 50 == 49 and not int(step) >= breaks > 0:
             run.save()

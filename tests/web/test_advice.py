@@ -25,8 +25,10 @@ def train(server: ServerProcess, directory: Path, name: str, **env: object) -> R
 def test_a_healthy_run_shows_what_waiting_costs_and_brings_and_the_dialog_says_it_in_short(
     web_server: ServerProcess, page_of: Any, check_page: Check, tmp_path: Path
 ) -> None:
-    run = train(web_server, tmp_path, "steady", STEPS=30_000)
+    run = train(web_server, tmp_path, "steady", STEPS=8000)
     page = page_of(web_server)
+    with web_server.client() as client:
+        until(lambda: client.advice(run.id).gain is not None, within=60, what="something to be foretold")
     page.goto(f"/runs/{run.id}")
     panel = page.locator(".advice")
     expect(panel).to_have_attribute("data-verdict", "wait")
@@ -71,7 +73,7 @@ def test_a_loss_that_turns_nan_changes_the_panel_by_itself(
 def test_a_run_that_is_done_has_nothing_to_be_advised_on(
     web_server: ServerProcess, page_of: Any, tmp_path: Path
 ) -> None:
-    run = train(web_server, tmp_path, "done", STEPS=30)
+    run = train(web_server, tmp_path, "done", STEPS=30, RATE=0.02)
     web_server.wait(run.id, "completed")
     page = page_of(web_server)
     with page.expect_response(lambda answer: "/advice?" in answer.url) as told:

@@ -12,8 +12,8 @@ MOST = 128  # marks of one run: thinned beyond, so that a look costs the same af
 WARM_UP = 10  # steps before anything is told: the first ones are not like the others
 BLOCKS = 8  # parts of equal steps that the history is cut into: what they differ by is what the pace varies by
 
-# Fitted on the tuning half of the recorded paces and on nothing else (docs/adr/0029-kill-or-wait.md); the other half
-# is what tests/diagnosis/test_forecast.py measures with.
+# The factors of the band by the tuning half of the recorded paces, the rest by earlier recordings that were not kept
+# (docs/adr/0029-kill-or-wait.md); tests/diagnosis/test_forecast.py measures with the half that nobody has looked at.
 RECENT = 0.5  # how much the newer half of the history weighs beside the whole
 MEMORY = 0.7  # Hurst's exponent: 0.5 if every block were for itself; slow spells last, so means settle more slowly
 FLOOR = 0.08  # no pace is known better than this
