@@ -126,7 +126,7 @@ KINDS: Mapping[Cause, Kind] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """`confidence`: how often a finding like this one is right, by the recorded cases; below 0.5 none is made."""
+    """`confidence`: how sure the rule is, set with the recorded cases in view and by hand; below 0.5 none is made."""
 
     cause: Cause
     confidence: float

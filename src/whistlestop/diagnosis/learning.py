@@ -19,13 +19,14 @@ _LITTLE = 0.07  # the same, for the beginning
 _HIDDEN = 0.12  # the same, that could be hidden in the noise
 _LEARNED = 0.25  # a loss below this is not that of a model that has to learn everything: ln 2 is 0.69, a variance 1
 _KNOWS = 0.8  # nor is an accuracy above this
+_FAR_BELOW = 0.5  # of where the training loss began
 _FLAT = 0.4  # of the points: the last part that shows no trend
 
 
 def not_decreasing(evidence: Evidence, losses: Sequence[Curve], own: Sequence[Series]) -> Finding | None:
     """All of them: where one part of the loss falls, something is learned."""
     found = [_does_not_fall(evidence, each, own) for each in losses]
-    if not found or None in found or _gets_better(evidence, own):
+    if not found or None in found or _gets_better(evidence, own) or any(_knows_more(each, own) for each in losses):
         return None
     return found[0]
 
@@ -97,6 +98,18 @@ def _gets_better(evidence: Evidence, own: Sequence[Series]) -> bool:
             curve = Curve(each, way)
             if _has_gained(curve) or (way == -1 and _KNOWS < -float(np.median(curve.values)) <= 1.0):
                 return True
+    return False
+
+
+def _knows_more(curve: Curve, own: Sequence[Series]) -> bool:
+    """Validation is far below where training began, however hard that was made: what it knows it has learned, perhaps
+    before the first look."""
+    stem = names.read(curve.series.name).stem
+    for each in own:
+        name = names.read(each.name)
+        if name.validation and name.stem == stem and len(each.steps) >= 3:
+            now = float(np.median(Curve(each).values[-3:]))
+            return bool(0 <= now < _FAR_BELOW * curve.start)
     return False
 
 

@@ -20,6 +20,7 @@ _THROWN = 0.6  # of what it had learned, gone
 _CREEPS = 0.6  # the same, where it has risen steadily
 _AGAIN = 1.3  # a rise is new if it is this much above those it came back from
 _LEVELS = 60
+_LOOKS, _FOLLOWS, _STANDS = 3, 0.2, 3.0  # of validation since then; of the training loss's rise; times its own best
 
 
 def diverging(curve: Curve, evidence: Evidence, own: Sequence[Series], *, game: bool) -> Finding | None:
@@ -42,7 +43,7 @@ def diverging(curve: Curve, evidence: Evidence, own: Sequence[Series], *, game: 
         where, how = _thrown_back(curve, levels, best, learned, unit), "was thrown back to"
     if where is None and not game and not early:
         where, how = _creeping(curve, levels, best, learned, unit), "has crept up to"
-    if where is None or (how != "is at" and _validation_holds(curve, own)):
+    if where is None or _validation_holds(curve, own, last - low, since=curve.step_at(where), blown=how == "is at"):
         return None
     step = curve.step_at(where)
     return Finding(
@@ -106,15 +107,19 @@ def _creeping(curve: Curve, levels: Values, best: int, learned: float, unit: flo
     return best * size
 
 
-def _validation_holds(curve: Curve, own: Sequence[Series]) -> bool:
-    """The data became harder, not the model worse: validation has kept most of what it had learned."""
+def _validation_holds(curve: Curve, own: Sequence[Series], excess: float, *, since: int, blown: bool) -> bool:
+    """The data became harder, not the model worse: validation has kept most of what it had learned, or has risen by a
+    small part of what the training loss has, since that rises. What has blown up needs the second."""
     stem = names.read(curve.series.name).stem
     for each in own:
         name = names.read(each.name)
         if name.validation and name.stem == stem and len(each.steps) >= 2:
             values = Curve(each).values
             low, last = float(values.min()), float(np.median(values[-3:]))
-            return last - low < 0.5 * (float(values[0]) - low)
+            stands = max(last, float(values[-1])) < _STANDS * abs(low) and last - low < _FOLLOWS * excess
+            if stands and sum(step > since for step in each.steps) >= _LOOKS:
+                return True
+            return not blown and last - low < 0.5 * (float(values[0]) - low)
     return False
 
 
