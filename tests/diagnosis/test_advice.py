@@ -8,7 +8,7 @@ from hypothesis import given
 
 from whistlestop.diagnosis.advice import Verdict, advise
 from whistlestop.diagnosis.choices import Verb
-from whistlestop.diagnosis.evidence import Evidence, Place, Saved, Series
+from whistlestop.diagnosis.evidence import Evidence, Odd, Place, Saved, Series
 from whistlestop.diagnosis.findings import Cause, Finding, Weight
 from whistlestop.domain.states import RunState
 
@@ -85,6 +85,13 @@ def test_a_poisoned_run_goes_back_to_the_newest_checkpoint_from_before_else_it_i
     late = advise(running(saved=(450,)), [trouble])
     assert (late.verdict, late.goes_back_to) == (Verdict.KILL, None)
     assert "no checkpoint from before" in late.reason
+
+
+def test_a_checkpoint_that_a_rarely_logged_nan_may_have_reached_is_not_called_good() -> None:
+    seen = running(saved=(400, 390, 290))
+    loss = Series("loss", (100, 200, 300), (2.0, 1.0, 0.5), (1100.0, 1200.0, 1300.0), odd=Odd(400, "nan", 1400.0))
+    advice = advise(replace(seen, series=(loss,)), [found(Cause.NON_FINITE, step=400)])
+    assert advice.goes_back_to == 290
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if found(cause).weight is Weight.FATAL])

@@ -87,6 +87,24 @@ def test_the_metric_that_went_first_is_named_with_its_step_and_its_rank() -> Non
     assert "before step 38" in found.what_to_do
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        series("grad_norm", [1.0] * 9, odd=Odd(12, "inf", 1012.0), odd_until=12),  # mixed precision seeks its scale
+        series("best_val_loss", [], odd=Odd(0, "inf", 1000.0), odd_until=399),  # nothing was validated yet
+        series("val_loss", _falling(), odd=Odd(3, "nan", 1003.0), odd_until=4),  # it has come back
+    ],
+    ids=lambda each: each.name,
+)
+def test_a_loss_that_goes_on_speaks_for_a_run_with_an_odd_point_elsewhere(odd: Series) -> None:
+    assert not _alarms(_found(series("loss", _falling()), odd))
+
+
+def test_without_a_loss_that_goes_on_an_odd_point_is_told() -> None:
+    (found,) = _found(series("loss", [1.0] * 12, odd=Odd(13, "nan", 1013.0), odd_until=20))
+    assert (found.cause, found.step) == (Cause.NON_FINITE, 13)
+
+
 def test_a_loss_that_is_no_number_is_not_also_told_to_run_away() -> None:
     values = np.concatenate([_falling(), np.exp(np.arange(40.0))])
     found = _found(series("loss", values, odd=Odd(441, "nan", 2000.0)))

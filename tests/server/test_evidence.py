@@ -76,12 +76,15 @@ def only(seen: Evidence, name: str, rank: int = 0) -> Series:
 
 def test_a_series_of_any_length_is_thinned_and_its_first_odd_point_is_exact(here: World, run: str) -> None:
     values = np.linspace(5.0, 1.0, 300_000)
-    values[[123_457, 123_460, 250_000]] = [math.inf, math.nan, math.nan]
+    values[[1_000, 123_457, 123_460]] = [math.nan, math.inf, math.nan]
     log(here, here.attempt(run).id, "loss", values)
     found = only(gather(here, run), "loss")
     assert POINTS / 2 < len(found.steps) <= POINTS
     assert found.odd is not None
-    assert (found.odd.step, found.odd.value, found.odd.at) == (123_457, "inf", START + 123_457 * 0.5)
+    assert (found.odd.step, found.odd.value, found.odd.at) == (123_457, "inf", START + 123_457 * 0.5), (
+        "the newest spell"
+    )
+    assert 123_460 <= (found.odd_until or 0) < 124_000
     assert list(found.steps) == sorted(found.steps)
     assert found.steps[-1] == 299_999
     assert np.allclose(found.values, np.linspace(5.0, 1.0, 300_000)[list(found.steps)], atol=2e-4)

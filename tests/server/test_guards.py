@@ -148,7 +148,12 @@ def test_a_program_that_hangs_is_started_again_from_its_checkpoint_and_finishes(
     (told,) = acts(client, run)
     assert (told.data["do"], told.data["cause"]) == ("restart", "stuck")
     assert trained(tmp_path)[2] == list(range(30, 60))
-    kinds = [event.kind for event in client.events(run.id, limit=500)]
+
+    def over() -> list[str]:
+        kinds = [event.kind for event in client.events(run.id, limit=500)]
+        return kinds if "finding_over" in kinds else []
+
+    kinds = until(over, what="the finding to be over")
     assert kinds.index("stuck") < kinds.index("finding") < kinds.index("guard") < kinds.index("finding_over")
 
 

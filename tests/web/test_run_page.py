@@ -17,6 +17,7 @@ from whistlestop.domain.states import PhaseState, RunState
 from whistlestop.server import web
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
+from whistlestop.wire.frames import RUNNER_KINDS
 
 Pages = Callable[..., Page]
 Check = Callable[[Page, str], None]
@@ -303,7 +304,7 @@ def test_the_event_filter_offers_every_kind_that_is_written() -> None:
     asked = {kind for file in services.glob("*.py") for kind in re.findall(r'"(\w+_requested)"', file.read_text())}
     assert len(asked) >= 8
     states = {f"run_{state}" for state in RunState} | {f"phase_{state}" for state in PhaseState}
-    assert (asked | states) - offered == set()
+    assert (asked | states | set(RUNNER_KINDS)) - offered == set()
 
 
 MONITORS = """async () => {

@@ -8,6 +8,7 @@ from whistlestop.diagnosis.choices import Choice, Verb, choices
 from whistlestop.diagnosis.evidence import Evidence, Saved
 from whistlestop.diagnosis.findings import Cause, Finding, Weight
 from whistlestop.diagnosis.forecast import Forecast, forecast
+from whistlestop.diagnosis.guards import safe_until
 
 NEARLY_DONE = 0.8  # of the steps
 SURE = 0.8  # of a finding that work is thrown away for
@@ -60,8 +61,10 @@ def advise(evidence: Evidence, findings: Sequence[Finding]) -> Advice:
 
 def good_checkpoint(evidence: Evidence, worst: Finding | None) -> Saved | None:
     """The newest that the trouble has not reached."""
-    spoilt = worst.step if worst is not None and worst.cause in _SPOILT else None
-    return next((each for each in evidence.saved if spoilt is None or each.step <= spoilt), None)
+    if worst is None or worst.cause not in _SPOILT or worst.step is None:
+        return next(iter(evidence.saved), None)
+    good = safe_until(evidence, worst.cause, worst.step)
+    return next((each for each in evidence.saved if each.step <= good), None)
 
 
 _VERB = {

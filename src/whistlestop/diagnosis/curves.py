@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from whistlestop.diagnosis import names
 from whistlestop.diagnosis.curve import Curve
-from whistlestop.diagnosis.evidence import Evidence, Series
+from whistlestop.diagnosis.evidence import CAME_BACK, Evidence, Odd, Series
 from whistlestop.diagnosis.findings import Cause, Finding
 from whistlestop.diagnosis.learning import not_decreasing, plateaued
 from whistlestop.diagnosis.overfitting import overfitting
@@ -37,8 +37,11 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _non_finite(evidence: Evidence) -> list[Finding]:
-    """Of all metrics the one that went first: the others follow from it."""
-    odd = [(series.odd, series) for series in evidence.series if series.odd is not None and series.kind != "system"]
+    """Of all metrics the one that went first: the others follow from it. While a loss goes on, what is only watched (a
+    norm that overflows while the scale of mixed precision is sought) and what has no value yet (a best that begins as
+    infinite) are no trouble."""
+    odd = [(series.odd, series) for series in evidence.series if series.odd is not None and not _came_back(series)]
+    odd = [each for each in odd if _matters(each[1], evidence) or not _goes_on(each[0], evidence)]
     if not odd:
         return []
     first, series = min(odd, key=lambda each: (each[0].step, each[0].at, each[1].rank, each[1].name))
@@ -62,6 +65,29 @@ def _non_finite(evidence: Evidence) -> list[Finding]:
             at=first.at,
         )
     ]
+
+
+def _came_back(series: Series) -> bool:
+    until = series.odd_until
+    if series.kind == "system":
+        return True
+    return until is not None and sum(step > until for step in series.steps[-CAME_BACK:]) >= CAME_BACK
+
+
+def _matters(series: Series, evidence: Evidence) -> bool:
+    """A run is judged by it, and it had a value before."""
+    assert series.odd is not None
+    had = any(step < series.odd.step for step in series.steps)
+    return bool(names.sign(series, evidence.aims)) and (had or series.odd.value == "nan")
+
+
+def _goes_on(odd: Odd, evidence: Evidence) -> bool:
+    """A loss has been finite since."""
+    return any(
+        each.odd is None and each.steps and each.steps[-1] > odd.step and names.sign(each, evidence.aims) == 1
+        for each in evidence.series
+        if each.kind != "system"
+    )
 
 
 def _of_one_rank(series: Sequence[Series]) -> list[Series]:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 POINTS = 2_000  # of one series, thinned evenly: a diagnosis costs the same for a thousand points and a hundred million
+CAME_BACK = 5  # finite points in a row, after one that was not: whatever it was, it is over
 LINES = 400  # of the last attempt's output: the last ones, and of those that came on stderr as many again
 
 
 @dataclass(frozen=True)
 class Odd:
-    """The first point of a series that is not a number, or not a finite one. Thinning never loses it."""
+    """The first point of a series that is not a number, or not a finite one; after it had come back, the first since
+    then. Thinning never loses it."""
 
     step: int
     value: str  # nan, inf or -inf
@@ -28,6 +30,7 @@ class Series:
     rank: int = 0
     kind: str = "program"  # or system: the runner's samples
     odd: Odd | None = None
+    odd_until: int | None = None  # the step of the last such point
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Evidence:
 
     now: float
     kind: str = "train"  # or task
-    status: str = "running"  # the run's
+    status: str = "running"  # the run's, or of a phase that is over, its own
     place: Place = Place()
     series: tuple[Series, ...] = ()
     ends: tuple[End, ...] = ()  # the oldest first

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from whistlestop.diagnosis.evidence import POINTS, Odd, Series
+from whistlestop.diagnosis.evidence import CAME_BACK, POINTS, Odd, Series
 from whistlestop.domain.clock import clipped
 from whistlestop.server.store import series
 from whistlestop.server.store.buckets import ODD, Buckets
@@ -121,8 +121,7 @@ def _series(row: Row, found: Buckets, axis: Axis, size: float) -> Series:
     where = found.step_high if axis == "step" else found.time_high
     order = np.argsort(where, kind="stable")  # of two points at one step the later record is the newer
     found, where = found[order], where[order]
-    first = np.flatnonzero(found.odd)[:1]
-    odd = _odd(found[first]) if len(first) else None
+    odd, until = _newest_odd(found)
     finite = np.isfinite(found.last)
     found, where = found[finite], where[finite]
     places = np.floor((where - where[0]) / size) if size and len(where) else where
@@ -135,7 +134,18 @@ def _series(row: Row, found: Buckets, axis: Axis, size: float) -> Series:
         made.rank,
         made.kind,
         odd,
+        until,
     )
+
+
+def _newest_odd(found: Buckets) -> tuple[Odd | None, int | None]:
+    """Where the newest spell of odd points began, and its last step."""
+    places = np.flatnonzero(found.odd)
+    if not len(places):
+        return None, None
+    apart = np.flatnonzero(np.diff(places) > CAME_BACK)
+    first = places[apart[-1] + 1] if len(apart) else places[0]
+    return _odd(found[first : first + 1]), int(found.step_high[places[-1]])
 
 
 def _odd(first: Buckets) -> Odd:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from whistlestop.capacity.hosts import GOOD, HOST_CAUSED, PERHAPS
 from whistlestop.diagnosis.evidence import LINES, End, Evidence, HostRecord, Line, Place, Told
 from whistlestop.domain.reasons import EndReason
-from whistlestop.domain.states import AttemptState
+from whistlestop.domain.states import PHASE_ENDED, AttemptState, PhaseState
 from whistlestop.domain.stop_rules import Above, AllOf, AnyOf, Below, Plateau, Rule, judge_rules
 from whistlestop.server.services import accounting, charts, curves
 from whistlestop.server.services.context import Context
@@ -46,7 +46,7 @@ def gather(context: Context, connection: sa.Connection, run_row: Row, phase_row:
     return Evidence(
         now=context.clock(),
         kind=phase_row.kind,
-        status=run_row.state,
+        status=_status(run_row, phase_row),
         place=_place(context, newest),
         series=curves.read(connection, run_row.id, phase_row.name, charts.cuts(tries), aims),
         ends=tuple(_end(row) for row in mine[-MOST_ENDS:] if row.ended_at is not None),
@@ -58,6 +58,13 @@ def gather(context: Context, connection: sa.Connection, run_row: Row, phase_row:
         price=newest.price * len(newest.slots) / 3600.0 if newest is not None else 0.0,
         spent=sum(accounting.spent_on(context, connection, run_row.id).values()),
     )
+
+
+def _status(run: Row, phase: Row) -> str:
+    """The run's, but for a phase that is over while others go on: nobody is to end those for what it was."""
+    if phase.state not in PHASE_ENDED:
+        return str(run.state)
+    return "completed" if phase.state == PhaseState.SKIPPED else str(phase.state)
 
 
 def aims_of(phase: PhaseSpec) -> dict[str, str]:

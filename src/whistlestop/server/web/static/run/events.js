@@ -11,15 +11,15 @@ const FOUND = 500;  // events in one answer to a filter
 const TYPING = 250;  // milliseconds without a letter before a search begins
 // All that the server writes by itself, so that one can ask for what is not on the page.
 const KINDS = [
-  "attached", "budget_forced", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_fetched", "checkpoint_pinned",
-  "checkpoint_removed", "checkpoint_restored", "checkpoint_set_aside", "checkpoint_unpinned", "checkpoint_verified",
-  "checkpoints_removed", "dropped", "ended", "epoch", "escalated", "evaluation", "extend_requested", "host_excluded", "kill_requested",
-  "leftovers", "note", "notice", "notice_fits", "notice_source", "notice_too_short", "order_seen", "params", "pause_requested",
-  "phase_completed", "phase_failed", "phase_killed", "phase_pending", "phase_running", "phase_skipped", "placed", "pool_left",
-  "preempt_requested", "preparing", "program", "program_started", "rehearsal", "rehearsal_requested", "resume_requested", "run_completed",
-  "run_failed", "run_killed", "run_queued", "run_running", "run_starting", "run_waiting", "rung", "save_failed", "save_requested",
-  "set_requested", "steered", "steering_missed", "steering_refused", "stop_requested", "storage_ready", "straggler", "submitted", "summary",
-  "training",
+  "attached", "budget_80", "budget_forced", "cancel_requested", "checkpoint", "checkpoint_damaged", "checkpoint_fetched",
+  "checkpoint_pinned", "checkpoint_removed", "checkpoint_restored", "checkpoint_set_aside", "checkpoint_too_old", "checkpoint_unpinned",
+  "checkpoint_verified", "checkpoints_removed", "dropped", "ended", "epoch", "escalated", "evaluation", "extend_requested", "finding",
+  "finding_over", "going_again", "guard", "host_excluded", "kill_requested", "leftovers", "node_ready", "note", "notice", "notice_fits",
+  "notice_source", "notice_too_short", "order_seen", "params", "pause_requested", "phase_completed", "phase_failed", "phase_killed",
+  "phase_pending", "phase_running", "phase_skipped", "placed", "pool_left", "preempt_requested", "preparing", "program", "program_started",
+  "rehearsal", "rehearsal_requested", "resume_requested", "run_completed", "run_failed", "run_killed", "run_queued", "run_running",
+  "run_starting", "run_waiting", "rung", "save_failed", "save_requested", "set_requested", "stacks", "stacks_requested", "steered",
+  "steering_missed", "steering_refused", "stop_requested", "storage_ready", "straggler", "stuck", "submitted", "summary", "training",
 ];
 const SAVES = ["checkpoint", "checkpoints_removed"];  // of a run that saves often, most of all
 const SCOPES = [["", "both scopes"], ["run", "run"], ["instance", "instance"]];
