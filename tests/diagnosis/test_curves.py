@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whistlestop.diagnosis.advice import SURE
 from whistlestop.diagnosis.curves import findings
 from whistlestop.diagnosis.evidence import Evidence, Odd, Series
 from whistlestop.diagnosis.findings import Cause, Finding, Weight
@@ -90,7 +91,7 @@ def test_the_metric_that_went_first_is_named_with_its_step_and_its_rank() -> Non
 @pytest.mark.parametrize(
     "odd",
     [
-        series("grad_norm", [1.0] * 9, odd=Odd(12, "inf", 1012.0), odd_until=12),  # mixed precision seeks its scale
+        series("grad_norm", [1.0] * 390, odd=Odd(391, "inf", 1039.1), odd_until=396),  # mixed precision seeks its scale
         series("best_val_loss", [], odd=Odd(0, "inf", 1000.0), odd_until=399),  # nothing was validated yet
         series("val_loss", _falling(), odd=Odd(3, "nan", 1003.0), odd_until=4),  # it has come back
     ],
@@ -98,6 +99,12 @@ def test_the_metric_that_went_first_is_named_with_its_step_and_its_rank() -> Non
 )
 def test_a_loss_that_goes_on_speaks_for_a_run_with_an_odd_point_elsewhere(odd: Series) -> None:
     assert not _alarms(_found(series("loss", _falling()), odd))
+
+
+def test_a_metric_that_is_lost_beside_a_loss_that_goes_on_is_told_and_no_reason_to_throw_work_away() -> None:
+    (found,) = _found(series("loss", _falling()), series("ratio", [0.5] * 100, odd=Odd(101, "nan", 1010.0)))
+    assert (found.cause, found.metric) == (Cause.NON_FINITE, "ratio")
+    assert found.confidence < SURE
 
 
 def test_without_a_loss_that_goes_on_an_odd_point_is_told() -> None:

@@ -13,6 +13,7 @@ from whistlestop.diagnosis.learning import not_decreasing, plateaued
 from whistlestop.diagnosis.overfitting import overfitting
 from whistlestop.diagnosis.runaway import diverging
 
+_LONG = 20  # points of a loss that goes on beside it
 _LOOKED_AT = 8  # losses; more of them say the same
 
 
@@ -37,11 +38,11 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _non_finite(evidence: Evidence) -> list[Finding]:
-    """Of all metrics the one that went first: the others follow from it. While a loss goes on, what is only watched (a
-    norm that overflows while the scale of mixed precision is sought) and what has no value yet (a best that begins as
-    infinite) are no trouble."""
+    """Of all metrics the one that went first: the others follow from it. While a loss goes on, what is only watched is
+    less of a sign, and none for a while: a norm overflows as long as mixed precision seeks its scale."""
     odd = [(series.odd, series) for series in evidence.series if series.odd is not None and not _came_back(series)]
-    odd = [each for each in odd if _matters(each[1], evidence) or not _goes_on(each[0], evidence)]
+    sure = [each for each in odd if _matters(each[1], evidence) or not _goes_on(each[0], evidence)]
+    odd = sure or [each for each in odd if _is_lost(each[1], evidence)]
     if not odd:
         return []
     first, series = min(odd, key=lambda each: (each[0].step, each[0].at, each[1].rank, each[1].name))
@@ -51,7 +52,7 @@ def _non_finite(evidence: Evidence) -> list[Finding]:
     return [
         Finding(
             Cause.NON_FINITE,
-            0.99,
+            0.99 if sure else 0.7,
             f"{series.name} is {first.value} since step {first.step:,}{where}",
             evidence=(
                 *((f"before it: {', '.join(f'{value:.4g}' for value in before)}",) if before else ()),
@@ -81,13 +82,21 @@ def _matters(series: Series, evidence: Evidence) -> bool:
     return bool(names.sign(series, evidence.aims)) and (had or series.odd.value == "nan")
 
 
-def _goes_on(odd: Odd, evidence: Evidence) -> bool:
-    """A loss has been finite since."""
+def _goes_on(odd: Odd, evidence: Evidence, points: int = 1) -> bool:
+    """A loss has been finite since, for so many points."""
     return any(
-        each.odd is None and each.steps and each.steps[-1] > odd.step and names.sign(each, evidence.aims) == 1
+        each.odd is None and sum(step > odd.step for step in each.steps) >= points
         for each in evidence.series
-        if each.kind != "system"
+        if each.kind != "system" and names.sign(each, evidence.aims) == 1
     )
+
+
+def _is_lost(series: Series, evidence: Evidence) -> bool:
+    """It had a value, or is none, and has had no other for long. A best that begins as infinite only waits for one."""
+    assert series.odd is not None
+    since = any(step > series.odd.step for step in series.steps)
+    waits = series.odd.value != "nan" and not series.steps
+    return not since and not waits and _goes_on(series.odd, evidence, _LONG)
 
 
 def _of_one_rank(series: Sequence[Series]) -> list[Series]:

@@ -209,9 +209,23 @@ def end(
     )
     if ended:
         accounting.close(connection, attempt.id)
-        if reason not in ASKED_FOR and not OUTCOMES[reason].completes:
+        if OUTCOMES[reason].completes:
+            _well_after_all(connection, attempt, at)
+        elif reason not in ASKED_FOR:
             phases.update(connection, attempt.phase_id, unjudged=attempt.number)
     return ended
+
+
+def _well_after_all(connection: sa.Connection, attempt: Row, at: float) -> None:
+    """What was found of the attempts before is over with a good end: nobody looks at it again."""
+    for row in findings.open_of_phase(connection, attempt.phase_id):
+        if row.attempt != attempt.number:
+            findings.update(connection, row.id, over_at=at)
+            events.add(
+                connection, attempt.run_id, "finding_over", f"attempt {attempt.number} went on without it: {row.says}",
+                at=at, scope="instance", phase=phases.get(connection, attempt.phase_id).name, attempt=row.attempt,
+                data={"cause": row.cause, "metric": row.metric, "step": row.step, "rank": row.rank},
+            )  # fmt: skip
 
 
 def reached(context: Context, connection: sa.Connection, attempt: Row) -> int | None:
