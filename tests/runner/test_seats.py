@@ -15,6 +15,7 @@ from whistlestop.runner import answers
 from whistlestop.runner.seats import Seat, Seats, behind
 from whistlestop.runner.stacks import Spy, Stack, decisive
 from whistlestop.runner.watching import ENV_FLOOR, Watching
+from whistlestop.sdk.pages import FIRST, JOINED
 from whistlestop.wire.launch import Launch
 
 
@@ -164,3 +165,31 @@ def test_ranks_that_start_anew_are_found_in_their_new_pages(tmp_path: Path) -> N
     (tmp_path / "group-1-2-1").write_bytes(b"")  # just being made
     seats.discover()
     assert sorted(seats.look()) == [3, 4, 5]
+
+
+def begin(path: Path, *, joined: int, step: int) -> None:
+    """Two ranks in a new file, whatever has its name."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(bytes(SIZE * (FIRST + 2)))
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    for local in range(2):
+        page = Control(mapped, SIZE * (FIRST + local))
+        page[JOINED], page[Word.STEP] = joined + local, step
+
+
+def test_a_later_start_is_found_also_under_the_same_name_or_a_lower_one(tmp_path: Path) -> None:
+    seats = Seats(tmp_path, Control.create(tmp_path / CONTROL_FILE), node=1)
+
+    def steps() -> list[int]:
+        seats.discover()
+        return [seat.step for seat in seats.look().values()]
+
+    begin(tmp_path / "group-1-1-1", joined=10, step=100)
+    assert steps() == [100, 100]
+    begin(tmp_path / "group-1-1-1", joined=20, step=200)
+    assert steps() == [200, 200]
+    begin(tmp_path / "group-1-0-1", joined=30, step=300)
+    assert steps() == [300, 300], "another torchrun counts its restarts anew"
+    (tmp_path / "group-1-0-1").unlink()
+    assert steps() == [300, 300], "what a crash has left behind is no start"

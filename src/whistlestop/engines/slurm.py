@@ -52,8 +52,8 @@ class SlurmEngine:
 
     def launch(self, launch: Launch, secrets: Mapping[str, str]) -> JobId:
         """The secrets stay here: the nodes fetch them. An sbatch that we gave up may be carried out all the same, even
-        after we have looked for its job: then there are two. The next poll cancels one; should both have begun by then,
-        the server lets only the first one have the attempt (services/starts.py)."""
+        after we have looked for its job: then there are two. The next poll cancels one that has not begun; should both
+        have begun by then, the server lets only the first one have the attempt (services/starts.py)."""
         job = JobId(launch.attempt_id)
         with self._guard:
             if job not in self._queued([job]):  # what was over long ago nobody launches again
@@ -66,14 +66,15 @@ class SlurmEngine:
         return {job: slurm_jobs.status(found.get(job), doubtful) for job in jobs}
 
     def cancel(self, job: JobId) -> None:
-        """Returns when nothing of it is left, or when Slurm takes too long to say so."""
+        """Returns when nothing of it is left, or when Slurm takes too long to say so. All that Slurm has of this name
+        at once, should it have taken it twice: one that takes long to end must not keep the others alive."""
         end, again_at = time.monotonic() + CANCEL_SECONDS, 0.0
-        while (found := self._queued([job]).get(job)) is not None and not found.is_over and time.monotonic() < end:
+        while (left := self._left(job)) and time.monotonic() < end:
             if time.monotonic() >= again_at:
-                # The step first, and without grace: once the job is cancelled, its step waits for KillWait.
-                with contextlib.suppress(EngineUnreachable):  # it has none yet
-                    self._run("scancel", "--signal=KILL", f"{found.id}.0")
-                self._run("scancel", found.id)
+                # The steps first, and without grace: once a job is cancelled, its step waits for KillWait.
+                with contextlib.suppress(EngineUnreachable):  # one has none yet
+                    self._run("scancel", "--signal=KILL", *(f"{each}.0" for each in left))
+                self._run("scancel", *left)
                 again_at = time.monotonic() + CANCEL_AGAIN
             time.sleep(LOOK_EVERY)
 
@@ -108,10 +109,8 @@ class SlurmEngine:
         return found
 
     def _queued(self, jobs: Collection[JobId], *, once: bool = False) -> Mapping[JobId, Job]:
-        """Of all jobs of this user: that is the same for thousands, and costs the controller less than their names.
-        `once`: what Slurm has taken twice is cancelled but for one, see launch."""
-        answer = self._run("squeue", "--noheader", "--me", "--states=all", f"--Format={FORMAT}")
-        all_of_them = slurm_jobs.read_queue(answer)
+        """`once`: what Slurm has taken twice is cancelled but for one, see launch."""
+        all_of_them = self._all()
         found = _by_job(slurm_jobs.newest(all_of_them))
         names = {f"{NAME}{job}" for job in jobs}
         for twice in slurm_jobs.superfluous([each for each in all_of_them if each.name in names]) if once else ():
@@ -119,6 +118,14 @@ class SlurmEngine:
             with contextlib.suppress(EngineUnreachable):  # the next poll tries it again
                 self._run("scancel", twice.id)
         return {job: found[job] for job in jobs if job in found}
+
+    def _all(self) -> list[Job]:
+        """Of this user: that is the same for thousands, and costs the controller less than their names."""
+        answer = self._run("squeue", "--noheader", "--me", "--states=all", f"--Format={FORMAT}")
+        return slurm_jobs.read_queue(answer)
+
+    def _left(self, job: JobId) -> list[str]:
+        return [each.id for each in self._all() if each.name == f"{NAME}{job}" and not each.is_over]
 
     def _recalled(self, jobs: Collection[JobId]) -> Mapping[JobId, Job]:
         if time.monotonic() < self._accounts_at:

@@ -133,9 +133,11 @@ def newest(jobs: Sequence[Job]) -> Mapping[str, Job]:
 
 
 def superfluous(jobs: Sequence[Job]) -> list[Job]:
-    """Taken twice: a submission that seemed to have failed had not, and was made again. One is enough."""
+    """Taken twice: a submission that seemed to have failed had not, and was made again. One is enough. Of those that
+    have begun none is named: only the server knows which it has let have the attempt (services/starts.py), and the one
+    that it has refused leaves by itself."""
     chosen = newest(jobs)
-    return [job for job in jobs if not job.is_over and job != chosen[job.name]]
+    return [job for job in jobs if _rank(job) == 1 and job != chosen[job.name]]
 
 
 def _rank(job: Job) -> int:

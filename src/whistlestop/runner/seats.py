@@ -32,20 +32,26 @@ class Seats:
 
     def __init__(self, directory: Path, control: Control, *, node: int = 0) -> None:
         self._directory, self._control, self._node = directory, control, node
-        self._newest: tuple[int, int] | None = None
+        self._newest = 0, 0  # of the name
+        self._inode: int | None = None  # of what is mapped, so nobody else gets it
         self._pages: list[Control] = []
 
     def discover(self) -> None:
-        """Look for the ranks' pages. Those of a later start of the same ranks count."""
-        for name in os.listdir(self._directory):
-            match = _GROUP.fullmatch(name)
-            if match is None or (self._newest is not None and (int(match[1]), int(match[2])) <= self._newest):
+        """Look for the ranks' pages. Those of a later start of the same ranks count. Its file may have the name that an
+        earlier one had, or a lower one: a second torchrun counts its restarts anew. So the ranks' own words decide."""
+        for entry in os.scandir(self._directory):
+            match = _GROUP.fullmatch(entry.name)
+            if match is None:
                 continue
             try:
-                self._pages = _map(self._directory / name)
+                if entry.inode() == self._inode:
+                    continue
+                pages, inode = _map(Path(entry.path))
             except (OSError, ValueError):  # it is just being made, or has just gone
                 continue
-            self._newest = int(match[1]), int(match[2])
+            number = int(match[1]), int(match[2])
+            if not self._pages or (_joined(pages), number) > (_joined(self._pages), self._newest):
+                self._pages, self._newest, self._inode = pages, number, inode
 
     def look(self) -> dict[int, Seat]:
         """By rank."""
@@ -76,12 +82,20 @@ def behind(seats: Mapping[int, Seat]) -> list[int]:
     return without or late
 
 
-def _map(path: Path) -> list[Control]:
+def _map(path: Path) -> tuple[list[Control], int]:
     from whistlestop.sdk.pages import FIRST
 
     with path.open("rb") as file:
+        inode = os.fstat(file.fileno()).st_ino
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return [Control(mapped, start) for start in range(FIRST * SIZE, len(mapped) - SIZE + 1, SIZE)]
+    return [Control(mapped, start) for start in range(FIRST * SIZE, len(mapped) - SIZE + 1, SIZE)], inode
+
+
+def _joined(pages: list[Control]) -> int:
+    """When the last of them came."""
+    from whistlestop.sdk.pages import JOINED
+
+    return max((page[JOINED] for page in pages), default=0)
 
 
 def _seat(words: Control) -> Seat:

@@ -79,12 +79,11 @@ def _each(
         source = _undisturbed(run, items, epoch, batch, position)
         for step in steps:
             if run._skips and (gap := gap_before(int(step), run._skips)):
-                epoch, batch, source = _jump(run, items, (epoch, batch), gap, length, position, source)
+                epoch, batch, source = _jump(run, items, (epoch, batch), gap, epochs, length, position, source)
             item, empty = next(source, _END), 0
             while item is _END:
                 epoch, batch, empty = epoch + 1, 0, empty + 1
-                more = run._extended and run._total is not None and step < run._total
-                if (epochs is not None and epoch >= epochs and not more) or empty > 1:
+                if _is_behind_the_last(run, epoch, epochs) or empty > 1:
                     # Only here it shows that there is no such step.
                     run._total = int(step)
                     run._boundary(int(step))
@@ -110,11 +109,13 @@ def _jump(
     items: Iterable[Item],
     at: tuple[int, int],
     gap: int,
+    epochs: int | None,
     length: int | None,
     position: Any,
     source: Iterator[Item],
 ) -> tuple[int, int, Iterator[Item]]:
-    """Behind so many batches: by seeking where that can be done, else by taking and leaving them."""
+    """Behind so many batches: by seeking where that can be done, else by taking and leaving them. Nothing comes behind
+    the end of the last epoch: then what is given back is empty, and the loop ends by that."""
     epoch, batch = at
     run._tell(
         {
@@ -131,14 +132,26 @@ def _jump(
             or position == "sequence"
             or (isinstance(position, Order) and there[0] == epoch)
         ):
+            if _is_behind_the_last(run, there[0], epochs):
+                return *there, iter(())
             return *there, _undisturbed(run, items, *there, position)
     for _ in range(gap):
         if next(source, _END) is _END:
+            if _is_behind_the_last(run, epoch + 1, epochs):
+                return epoch, batch, iter(())
             epoch, batch = epoch + 1, 0
+            _begin_epoch(run, epoch, tell=length is None)
             source = _source(run, items, epoch, 0, position)
-            next(source, _END)
+            if next(source, _END) is _END:  # it can't be gone over again
+                return epoch, batch, iter(())
         batch += 1
     return epoch, batch, source
+
+
+def _is_behind_the_last(run: Looping, epoch: int, epochs: int | None) -> bool:
+    """Unless people have asked for more steps than the epochs have."""
+    more = run._extended and run._total is not None and run._at[0] < run._total
+    return epochs is not None and epoch >= epochs and not more
 
 
 def _undisturbed(run: Looping, items: Iterable[Item], epoch: int, batch: int, position: Any) -> Iterator[Item]:

@@ -136,9 +136,12 @@ class Hub:
             return self._rehearsals.pop(attempt_id, [])
 
     def ask_stacks(self, attempt_id: str, nodes: Iterable[int], asked: Stacks) -> None:
+        """What was asked and not taken yet is not asked again: one answer is enough."""
         with self._lock:
             for node in nodes:
-                self._stacks.setdefault(node_topic(attempt_id, node), []).append(asked)
+                waiting = self._stacks.setdefault(node_topic(attempt_id, node), [])
+                if asked not in waiting:
+                    waiting.append(asked)
         self._wake(attempt_id)
 
     def stacks_asked(self, attempt_id: str, node: int) -> list[Stacks]:

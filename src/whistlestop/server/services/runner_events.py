@@ -78,9 +78,8 @@ def apply(
                 phases.update_attempt(connection, attempt.id, stage=STAGES[said.kind], seen_at=said.at)
                 if said.kind == "training":
                     phases.mark(connection, attempt.id, "loop_at", said.at)
-            case "stuck" if attempt.nodes > 1:  # the first node judges; whom it waits for may be on another
-                others = [each for each in range(attempt.nodes) if each != node]
-                context.hub.ask_stacks(attempt.id, others, Stacks("stuck"))
+            case "stuck" if attempt.nodes > 1:  # of the first node, which judges; whom it waits for may be on another
+                context.hub.ask_stacks(attempt.id, range(1, attempt.nodes), Stacks("stuck"))
             case "order_seen":
                 if said.data.get("stop"):
                     phases.mark(connection, attempt.id, "stopping_at", said.at)
