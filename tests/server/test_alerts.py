@@ -1,5 +1,6 @@
 """From events to the outbox: who is told of what, once per event, through crashes; and what no single event tells."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,13 @@ import pytest
 
 from whistlestop.domain.errors import BadRequest, NotFound, Refused, SpecInvalid
 from whistlestop.domain.estimates import Pace
-from whistlestop.server.services import alert_watch, budgets, ingest, receivers
+from whistlestop.server.services import alert_watch, budgets, ingest, receivers, verbs
 from whistlestop.server.services.alerting import Follower
 from whistlestop.server.store import alerts as store
 from whistlestop.server.store import events
 from whistlestop.testing.world import ME, World, world
 from whistlestop.wire.alerts import DeliveryView, ReceiverBody, ReceiverView
-from whistlestop.wire.api import RunView
+from whistlestop.wire.api import PauseBody, ResumeBody, RunView
 from whistlestop.wire.frames import Data, Progress, RunnerEvent, pack_record
 from whistlestop.wire.usage import BudgetBody
 
@@ -302,6 +303,56 @@ def test_eighty_percent_of_a_budget_are_told_once_per_budget(here: World) -> Non
         said = [row.text for row in events.of_run(connection, run.id, kinds=("budget_80",))]
     assert said[0].startswith(f"run #{run.number} has used 81.00 of its 100.00 credits, 81%")
     assert said[1].startswith("project lab has used 81.00 of its 100.00 credits, 81%")
+
+
+def test_a_run_that_rests_at_eighty_percent_is_not_told_of_again_when_it_goes_on(here: World) -> None:
+    add(here, on=["budget_80"])
+    run = here.submit(LAB + "budget: 1000\n")
+    here.settle()
+    here.now += 810
+    assert watched(here) == ["budget_80"]
+    for _ in range(2):
+        verbs.pause(here.context, run.id, PauseBody(), ME)
+        say(here, run, "ended", reason="paused", last_step=10, gone_at=here.now)
+        assert here.run_state(run.id) == "waiting"
+        assert watched(here) == ["budget_80"]
+        verbs.resume(here.context, run.id, ResumeBody(from_start=True), ME)
+        here.now += 1
+        here.settle()
+        assert watched(here) == ["budget_80"]
+    say(here, run, "ended", reason="finished")
+    assert watched(here) == ["budget_80"]
+    with here.context.database.read() as connection:
+        assert store.lasting(connection, "budget_80") == set()
+
+
+def test_an_evaluation_or_a_restarted_server_does_not_make_a_late_checkpoint_late_again(here: World) -> None:
+    add(here)
+    run = trains(here)
+    here.now += 3600
+    at_step(here, run, 90)
+    assert watched(here) == ["checkpoint_too_old"]
+    at_step(here, run, 91, stage="evaluating")
+    assert watched(here) == ["checkpoint_too_old"]
+    at_step(here, run, 92)
+    assert watched(here) == ["checkpoint_too_old"]
+    here.context.hub.progress.clear()  # as after a restart, until it says something
+    assert watched(here) == ["checkpoint_too_old"]
+    at_step(here, run, 93)
+    assert watched(here) == ["checkpoint_too_old"]
+
+
+def test_a_long_text_is_cut_before_it_is_sent_and_keeps_its_link(here: World) -> None:
+    add(here)
+    run = here.submit(LAB)
+    with here.context.database.write() as connection:
+        events.add(connection, run.id, "guard", "long " * 10_000, at=here.now)
+    follow(here)
+    with here.context.database.read() as connection:
+        [row] = store.log(connection, limit=1)
+    body = json.loads(row.body)
+    assert body["text"].endswith(f"…\nhttp://here/runs/{run.id}")
+    assert len(row.body) < 10_000
 
 
 # --- receivers -------------------------------------------------------------------------------------------------------

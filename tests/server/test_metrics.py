@@ -109,6 +109,19 @@ def test_a_counter_begins_anew_with_its_server_and_counts_nothing_twice(here: Wo
     assert value(found, "attempts_ended_total", pool="local", reason="finished") == 1
 
 
+def test_a_scrape_of_an_older_snapshot_makes_no_line_of_the_ledger_count_twice(here: World) -> None:
+    exposing = Exposing(here.context)
+    run = here.submit(LAB)
+    here.settle()
+    here.now += 10
+    with here.context.database.read() as older:
+        assert exposing._credits(older, [], here.now) == {}
+        say(here, run, "ended", reason="finished", gone_at=here.now)
+        first = value(read(exposing.text().decode()), "credits_spent", project="lab")
+        exposing._credits(older, [], here.now)
+    assert value(read(exposing.text().decode()), "credits_spent", project="lab") == first == 10
+
+
 def test_a_scrape_costs_as_many_questions_with_a_history_as_without(here: World) -> None:
     exposing, asked, here_only = Exposing(here.context), list[str](), threading.get_ident()  # sweepers ask as well
 

@@ -1,5 +1,6 @@
 """Each run as a trace, sent to a real receiver of OTLP over HTTP."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from whistlestop.server.services import ingest, tracing
 from whistlestop.server.services.alerting import Follower
 from whistlestop.server.store import events
+from whistlestop.testing.wait import until
 from whistlestop.testing.webhooks import Receiver
 from whistlestop.testing.world import World, world
 from whistlestop.wire.frames import Data, RunnerEvent, pack_record
@@ -70,6 +72,23 @@ def test_a_run_with_two_attempts_under_two_servers_is_one_trace(here: World) -> 
     assert [round((span.end_time_unix_nano - span.start_time_unix_nano) / 1e9) for span in tries] == [15, 15]
     said = {item.key: item.value.string_value for item in tries[0].attributes}
     assert (said["whistle.pool"], said["whistle.reason"], said["whistle.phase"]) == ("local", "preempted", "main")
+
+
+def test_a_collector_that_does_not_answer_holds_up_no_stop(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "MOMENT", 0.1)
+    with Receiver([60.0] * 9) as collector:
+        exporter = OTLPSpanExporter(collector.url.partition("?")[0])
+        traced = tracing.Tracing(here.context, exporter)
+        follower = Follower(here.context, lambda: "", [traced.heard])
+        run = here.submit("name: x\nproject: lab\ncommand: 'true'\n").id
+        here.settle()
+        say(here, run, "ended", reason="finished", gone_at=here.now)
+        follower.follow()
+        began = time.monotonic()
+        traced.close()
+        assert time.monotonic() - began < 8  # an export may take 10
+        until(lambda: collector.posts, what="it to have been asked")
+        exporter.shutdown()  # or it would try again when the collector leaves
 
 
 def test_nothing_is_sent_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:

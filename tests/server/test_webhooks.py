@@ -2,6 +2,7 @@
 receivers on this machine that fail in every way that receivers do."""
 
 import contextlib
+import json
 import re
 import sys
 import threading
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 from whistlestop.client import Client
-from whistlestop.domain.alerts import GIVE_UP
-from whistlestop.domain.errors import Forbidden
+from whistlestop.domain.alerts import GIVE_UP, LONGEST_PAUSE
+from whistlestop.domain.errors import DiskFull, Forbidden
+from whistlestop.server.scheduler import alerts as scheduler_alerts
 from whistlestop.server.scheduler.alerts import Alerts, deliver_one
 from whistlestop.server.services import receivers, sending
+from whistlestop.server.store import alerts as store
 from whistlestop.server.store import events
 from whistlestop.testing.server import ServerProcess
 from whistlestop.testing.wait import until
@@ -119,22 +122,101 @@ def test_an_alert_that_nobody_takes_for_a_week_is_given_up_and_the_next_one_goes
     with Receiver([500, 500]) as receiver:
         add(here, "slow", receiver.url)
         receivers.try_out(here.context, "slow", ME)
-        assert not deliver_one(here.context, "slow")
+        assert not deliver_one(here.context, "slow", set())
         here.now += GIVE_UP + 1
         receivers.try_out(here.context, "slow", ME)
-        assert not deliver_one(here.context, "slow")
+        assert not deliver_one(here.context, "slow", set())
         assert [each.state for each in log(here, "slow")] == ["given_up", "waiting"]
         assert log(here, "slow")[0].error == "it answered 500 Internal Server Error"
-        assert deliver_one(here.context, "slow")
-        assert not deliver_one(here.context, "slow")
+        assert deliver_one(here.context, "slow", set())
+        assert not deliver_one(here.context, "slow", set())
     assert [each.state for each in log(here, "slow")] == ["given_up", "sent"]
+
+
+@contextlib.contextmanager
+def full_for(here: World, name: str) -> Iterator[None]:
+    """A database that has no room left for what becomes of this receiver's alerts."""
+    with here.context.database.write() as connection:
+        full = f"NEW.receiver = '{name}' BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+        connection.exec_driver_sql(f"CREATE TRIGGER no_room BEFORE UPDATE ON alerts WHEN {full}")
+    try:
+        yield
+    finally:
+        with here.context.database.write() as connection:
+            connection.exec_driver_sql("DROP TRIGGER no_room")
+
+
+def test_an_alert_that_was_taken_on_a_full_disk_is_written_down_later_and_not_sent_again(here: World) -> None:
+    taken: set[int] = set()
+    with Receiver() as receiver:
+        add(here, "ops", receiver.url)
+        for _ in range(2):
+            receivers.try_out(here.context, "ops", ME)
+        with full_for(here, "ops"):
+            for _ in range(3):
+                with pytest.raises(DiskFull):
+                    deliver_one(here.context, "ops", taken)
+        assert len(receiver.posts) == len(taken) == 1
+        assert deliver_one(here.context, "ops", taken)
+        assert len(receiver.posts) == 1
+        assert deliver_one(here.context, "ops", taken)
+        assert not deliver_one(here.context, "ops", taken)
+        assert [post.id for post in receiver.posts] == [each.id for each in log(here, "ops")]
+    assert [(each.state, each.tries) for each in log(here, "ops")] == [("sent", 1), ("sent", 1)]
+    assert not taken
+
+
+@pytest.mark.parametrize("answer", [204, 500])
+def test_a_receiver_of_which_nothing_can_be_written_down_is_left_alone_for_a_while(
+    here: World, answer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_alerts, "UNWRITTEN", 3600.0)  # longer than the slowest machine takes for this
+    with Receiver(then=answer) as receiver, Receiver() as well, full_for(here, "unwritten"), sending_from(here):
+        add(here, "unwritten", receiver.url)
+        add(here, "well", well.url)
+        receivers.try_out(here.context, "unwritten", ME)
+        until(lambda: receiver.posts, what="its only try")
+        for count in range(1, 5):  # each takes another look at all that waits
+            receivers.try_out(here.context, "well", ME)
+            until(lambda count=count: len(well.taken) == count, what="the one that is well to have it")
+        assert len(receiver.posts) == 1
+
+
+def test_a_clock_that_is_set_back_does_not_silence_a_receiver_that_has_failed(here: World) -> None:
+    with Receiver([500]) as receiver:
+        add(here, "ops", receiver.url)
+        here.now += 86400
+        receivers.try_out(here.context, "ops", ME)
+        assert not deliver_one(here.context, "ops", set())
+        here.now -= 86400
+        with sending_from(here):
+            until(lambda: log(here, "ops")[0].state == "sent", what="it to be tried again")
+
+
+def test_what_waits_for_a_dead_receiver_is_given_up_as_a_whole(here: World) -> None:
+    add(here, "dead", "http://127.0.0.1:9/")
+    for _ in range(3):
+        receivers.try_out(here.context, "dead", ME)
+    here.now += GIVE_UP + 1
+    receivers.try_out(here.context, "dead", ME)
+    with here.context.database.write() as connection:
+        store.update_receiver(connection, "dead", failures=1000, next_at=here.now + LONGEST_PAUSE)
+    alerts = Alerts(here.context, lambda: "http://here", look=3600.0)
+    alerts.start()
+    try:
+        states = ["given_up"] * 3 + ["waiting"]
+        until(lambda: [each.state for each in log(here, "dead")] == states, what="the old ones to be given up")
+    finally:
+        alerts.stop()
+    assert [each.behind for each in log(here, "dead")] == [0] * 4
+    assert [each.tries for each in log(here, "dead")] == [0] * 4
 
 
 def test_a_redirect_is_not_followed(here: World) -> None:
     with Receiver([307]) as receiver:
         add(here, "moved", receiver.url)
         receivers.try_out(here.context, "moved", ME)
-        assert not deliver_one(here.context, "moved")
+        assert not deliver_one(here.context, "moved", set())
         assert len(receiver.posts) == 1
     assert "to go elsewhere" in log(here, "moved")[0].error
 
@@ -147,7 +229,7 @@ def test_the_guides_own_check_takes_what_we_sign_and_refuses_all_else(here: Worl
     with Receiver() as receiver:
         secret = add(here, "ops", receiver.url).secret
         receivers.try_out(here.context, "ops", ME)
-        assert deliver_one(here.context, "ops")
+        assert deliver_one(here.context, "ops", set())
         [post] = receiver.posts
     assert (post.said["kind"], post.said["id"]) == ("test", post.id)
     assert post.headers["content-type"] == "application/json"
@@ -165,11 +247,23 @@ def test_apprise_sends_it_and_what_it_complains_of_is_told_without_the_address(h
         assert (made.kind, made.address, made.secret) == ("apprise", "json://…", None)
         for _ in range(2):
             receivers.try_out(here.context, "chat", ME)
-        assert deliver_one(here.context, "chat")
-        assert not deliver_one(here.context, "chat")
+        assert deliver_one(here.context, "chat", set())
+        assert not deliver_one(here.context, "chat", set())
         assert receiver.posts[0].said["message"] == "me tries out the receiver chat"
     assert "500" in log(here, "chat")[1].error
     assert "hidden-word" not in log(here, "chat")[1].error
+
+
+def test_apprise_is_given_text_and_no_more_of_it_than_a_service_takes() -> None:
+    with Receiver(then=200) as receiver:
+        place = receiver.url.removeprefix("http://").partition("/")[0]
+        for address, text in ((f"json://{place}/?format=html", "<b>a < b</b>"), (f"json://{place}/", "long " * 10_000)):
+            body = json.dumps({"text": text})
+            assert sending.send("apprise", address, None, delivery="w", title="t", body=body, at=1.0) is None
+        markup, long = (post.said["message"] for post in receiver.posts)
+    assert "<b>" not in markup
+    assert "&lt;b&gt;" in markup
+    assert 1000 < len(long) < 33_000
 
 
 # --- with a server -----------------------------------------------------------------------------------------------

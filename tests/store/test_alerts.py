@@ -64,13 +64,42 @@ def test_each_receiver_has_its_own_order_and_goes_with_what_it_had(database: Dat
         alerts.update(connection, head.id, state=alerts.SENT, ended_at=5.0, tries=alerts.MORE_TRIES)
         second = alerts.head(connection, "a")
         assert second is not None
-        assert (second.title, alerts.before_it(connection, "a", second.id)) == ("number 2", 0)
+        assert second.title == "number 2"
         assert [each.tries for each in alerts.log(connection, receiver="a", limit=10)] == [0, 1]
         assert alerts.waiting(connection) == {"a": 1, "b": 1}
         assert alerts.forget(connection, 6.0, kind="preempted_often") == 1
         assert alerts.remove_receiver(connection, "a")
         assert alerts.waiting(connection) == {"b": 1}
         assert [each.receiver for each in alerts.log(connection, limit=10)] == ["b"]
+
+
+def test_how_many_go_out_before_is_counted_by_receiver_in_one_question(database: Database) -> None:
+    with database.write() as connection:
+        for name in ("a", "b", "idle"):
+            receiver(connection, name)
+        alerts.queue(connection, [row(name, number) for number in range(4) for name in ("a", "b")])
+        first = alerts.head(connection, "a")
+        assert first is not None
+        alerts.update(connection, first.id, state=alerts.SENT, ended_at=5.0)
+        found = alerts.log(connection, limit=5)
+        ahead = alerts.before_them(connection, found)
+        assert [(each.delivery, ahead[each.id]) for each in found] == [
+            ("w-b-3", 3), ("w-a-3", 2), ("w-b-2", 2), ("w-a-2", 1), ("w-b-1", 1)
+        ]  # fmt: skip
+        assert alerts.before_them(connection, alerts.log(connection, state=alerts.SENT, limit=5)) == {}
+        assert [each.name for each in alerts.expecting(connection)] == ["a", "b"]
+
+
+def test_all_that_is_too_old_is_given_up_at_once_and_nothing_else(database: Database) -> None:
+    with database.write() as connection:
+        receiver(connection, "a")
+        alerts.queue(connection, [row("a", number) for number in range(5)])
+        first = alerts.head(connection, "a")
+        assert first is not None
+        alerts.update(connection, first.id, state=alerts.SENT, ended_at=5.0)
+        assert alerts.give_up(connection, 3.0, at=9.0) == 2
+        found = [(each.state, each.ended_at) for each in alerts.log(connection, limit=9)]
+        assert found == [("waiting", None)] * 2 + [("given_up", 9.0)] * 2 + [("sent", 5.0)]
 
 
 def test_what_lasts_begins_once_until_it_is_over(database: Database) -> None:
@@ -89,6 +118,7 @@ def test_what_operators_ask_is_answered_by_an_empty_database(database: Database)
         assert operations.queue(connection) == (0, None)
         assert operations.oldest_checkpoint(connection) is None
         assert operations.spent(connection, 0) == (0, [])
+        assert operations.spent(connection, 7) == (7, [])  # a snapshot from before that line
         assert operations.ends(connection, {("r", 1)}) == {}
         assert operations.size(connection) > 0
         assert alerts.training(connection) == alerts.with_budget(connection) == []

@@ -24,7 +24,9 @@ BREATH = 0.25  # seconds between two looks at the events, however many there are
 TICK = 5.0  # seconds without a word after which it looks all the same
 LOOK = 15.0  # seconds between two looks at what no event tells
 TIDY = 3600.0
+JITTER = 1.0  # seconds by which a clock may be set back and nobody cares
 KEPT = 14 * 86400.0  # seconds for which the log knows what was sent
+UNWRITTEN = 30.0  # seconds before a receiver is tried again of which nothing could be written down, on a full disk
 
 
 class Alerts:
@@ -39,6 +41,8 @@ class Alerts:
         self._context, self._look = context, look
         self._follower = Follower(context, url, heard)
         self._aside = Aside()
+        self._taken: set[int] = set()  # alerts that were taken, and the database could not be told so
+        self._paused: dict[str, float] = {}  # receivers whose next time could not be written, by the monotonic clock
         self._woken, self._stopping = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
@@ -78,41 +82,50 @@ class Alerts:
 
     def _deliver_due(self) -> float:
         """Seconds until the next one is."""
-        now, due_in = self._context.clock(), TICK
+        due_in = TICK
         with self._context.database.read() as connection:
-            waiting = store.waiting(connection)
-            found = store.all_receivers(connection) if waiting else ()
+            found = store.expecting(connection)
+        now, tick = self._context.clock(), time.monotonic()
         for receiver in found:
-            if receiver.name not in waiting:
-                continue
-            if receiver.next_at <= now:
+            wait = receiver.next_at - now
+            if wait > pause_after(receiver.failures) + JITTER:
+                wait = 0.0  # nobody asked for so long a pause: the clock was set back
+            wait = max(wait, self._paused.get(receiver.name, tick) - tick)
+            if wait <= 0:
                 self._aside.soon(receiver.name, partial(self._deliver, receiver.name))
             else:
-                due_in = min(due_in, receiver.next_at - now)
+                due_in = min(due_in, wait)
         return due_in
 
     def _deliver(self, name: str) -> None:
         """In their order, until all are taken or one is not."""
         try:
-            while not self._stopping.is_set() and deliver_one(self._context, name):
+            while not self._stopping.is_set() and deliver_one(self._context, name, self._taken):
                 pass
+            self._paused.pop(name, None)
+        except Exception:
+            self._paused[name] = time.monotonic() + UNWRITTEN
+            raise
         finally:
             self.wake()  # something may have come when this had seen that there is nothing
 
     def _tidy(self) -> None:
+        now = self._context.clock()
         with self._context.database.write(durable=False) as connection:
-            store.forget(connection, self._context.clock() - KEPT, kind=AlertKind.PREEMPTED_OFTEN)
+            store.give_up(connection, now - GIVE_UP, at=now)
+            store.forget(connection, now - KEPT, kind=AlertKind.PREEMPTED_OFTEN)
 
 
-def deliver_one(context: Context, name: str) -> bool:
-    """False: there is nothing to send, or it was not taken."""
+def deliver_one(context: Context, name: str, taken: set[int]) -> bool:
+    """False: there is nothing to send, or it was not taken. Those in `taken` are not sent again, only written down."""
     with context.database.read() as connection:
         receiver, alert = store.receiver(connection, name), store.head(connection, name)
     if receiver is None or alert is None:
         return False
-    error = _send(context, receiver, alert)
+    error = None if alert.id in taken else _send(context, receiver, alert)
     now = context.clock()
     if error is None:
+        taken.add(alert.id)
         with context.database.write() as connection:
             store.update(
                 connection, alert.id, state=store.SENT, ended_at=now, tries=store.MORE_TRIES, error=""
@@ -120,6 +133,7 @@ def deliver_one(context: Context, name: str) -> bool:
             store.update_receiver(
                 connection, name, failures=0, failing_since=None, next_at=0.0, error="", sent_at=now
             )  # fmt: skip
+        taken.discard(alert.id)
         return True
     log.warning("alert %s is not taken by %s: %s; it is tried again", alert.delivery, name, error)
     failures, late = receiver.failures + 1, now - alert.created_at > GIVE_UP

@@ -2,8 +2,8 @@
 becomes an event of its run when it begins, and once."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from whistlestop.server.store import events
 
 Row = sa.Row[Any]
 SHARE = 0.8  # of a budget
+RUN = "run "  # how the subject begins that is a run's own budget
 AT_LEAST = 45.0  # seconds: nobody need know that a checkpoint is half a minute old
 COMMITS = 8  # that are looked at: how often it has saved of late
 ASKED = "on request"  # as the SDK says why it saved: that says nothing of how often it does
@@ -38,19 +39,25 @@ class _Begun:
     data: dict[str, Any] | None = None
 
 
+@dataclass
+class _Seen:
+    found: list[_Begun] = field(default_factory=list)
+    unsure: set[str] = field(default_factory=set)  # subjects of which nobody can say just now: what lasted, lasts
+
+
 def watch(context: Context) -> None:
     with context.database.read() as connection:
-        stale = list(_too_old(context, connection))
-        spent = list(_nearly_spent(context, connection))
         known = {kind: store.lasting(connection, kind) for kind in (AlertKind.CHECKPOINT_TOO_OLD, AlertKind.BUDGET_80)}
+        stale = _too_old(context, connection)
+        spent = _nearly_spent(context, connection, known[AlertKind.BUDGET_80])
     _tell(context, AlertKind.CHECKPOINT_TOO_OLD, stale, known[AlertKind.CHECKPOINT_TOO_OLD])
     _tell(context, AlertKind.BUDGET_80, spent, known[AlertKind.BUDGET_80])
 
 
-def _tell(context: Context, kind: AlertKind, found: Sequence[_Begun], known: set[str]) -> None:
+def _tell(context: Context, kind: AlertKind, seen: _Seen, known: set[str]) -> None:
     """Those that are new become events; those that are over may begin again."""
-    fresh = [each for each in found if each.subject not in known]
-    gone = known - {each.subject for each in found}
+    fresh = [each for each in seen.found if each.subject not in known]
+    gone = known - {each.subject for each in seen.found} - seen.unsure
     if not fresh and not gone:
         return
     with context.database.write() as connection:
@@ -66,19 +73,23 @@ def _tell(context: Context, kind: AlertKind, found: Sequence[_Begun], known: set
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def _too_old(context: Context, connection: sa.Connection) -> Iterable[_Begun]:
-    now = context.clock()
+def _too_old(context: Context, connection: sa.Connection) -> _Seen:
+    now, seen = context.clock(), _Seen()
     for attempt in store.training(connection):
         progress = context.hub.progress.get(attempt.id)
         # Nothing is at risk of which nothing is known, and an evaluation makes no steps.
         if progress is None or progress.stage in (Stage.EVALUATING, Stage.STOPPING, Stage.ENDING):
+            seen.unsure.add(attempt.id)
             continue
         rows = store.commits(connection, attempt.run_id, attempt.phase, COMMITS)
         since = max([attempt.loop_at, *(row.committed_at for row in rows)])
         if rows and progress.step <= rows[0].step:
             continue
         limit = allowed(_every(attempt), attempt, rows, context.hub.paces.get(attempt.id), progress.batches)
-        if limit is None or now - since <= limit:
+        if limit is None:
+            seen.unsure.add(attempt.id)
+            continue
+        if now - since <= limit:
             continue
         last = f"the last is of step {rows[0].step:,}" if rows else "there is none yet"
         text = (
@@ -87,7 +98,8 @@ def _too_old(context: Context, connection: sa.Connection) -> Iterable[_Begun]:
         )
         data = {"age_s": round(now - since, 1), "limit_s": round(limit, 1), "step": progress.step,
                 "saved_step": rows[0].step if rows else None}  # fmt: skip
-        yield _Begun(attempt.run_id, attempt.id, text, attempt.phase, attempt.number, data)
+        seen.found.append(_Begun(attempt.run_id, attempt.id, text, attempt.phase, attempt.number, data))
+    return seen
 
 
 def allowed(
@@ -135,18 +147,24 @@ def _every(attempt: Row) -> tuple[str, ...]:
 # --- budgets ------------------------------------------------------------------------------------------------------
 
 
-def _nearly_spent(context: Context, connection: sa.Connection) -> Iterable[_Begun]:
-    for run in store.with_budget(connection):
+def _nearly_spent(context: Context, connection: sa.Connection, known: set[str]) -> _Seen:
+    spending, seen = store.with_budget(connection), _Seen()
+    for run in spending:
         balance = budgets.of_run(context, connection, run)
         if _share(balance) >= SHARE:
-            yield _Begun(run.id, f"run {run.id}", _spent(balance), data=_figures(balance))
+            seen.found.append(_Begun(run.id, RUN + run.id, _spent(balance), data=_figures(balance)))
+    # A run that spends nothing just now, preempted or paused, has used what it has used.
+    resting = {each.removeprefix(RUN) for each in known if each.startswith(RUN)} - {run.id for run in spending}
+    seen.unsure.update(RUN + each for each in store.not_ended(connection, resting))
     for balance in budgets.balances(context, connection):
         if _share(balance) < SHARE:
             continue
         run_id = store.spends(connection, balance.project)
         if run_id is not None:
             subject = f"project {balance.project} {balance.credits:g} since {balance.since}"  # another one is new
-            yield _Begun(run_id, subject, _spent(balance), data={**_figures(balance), "project": balance.project})
+            data = {**_figures(balance), "project": balance.project}
+            seen.found.append(_Begun(run_id, subject, _spent(balance), data=data))
+    return seen
 
 
 def _share(balance: Balance) -> float:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 AT_ONCE = 200  # events in one transaction
 BEHIND = 5000  # events that the cursor on the disk may lag behind
+MOST_TEXT = 4000  # characters: a receiver that refuses a long one refuses it for ever
 MOST_DATA = 8000  # bytes of an event's own data that are sent along
 _STANDS = ("stuck", "finding", "going_again", "finding_over", "program_started")
 
@@ -104,7 +105,7 @@ class Follower:
             "kind": kind.value,
             "at": iso(event.at),
             "title": title,
-            "text": f"{text}\n{self._url()}/runs/{run.id}",
+            "text": f"{_cut(text)}\n{self._url()}/runs/{run.id}",
             "run": {
                 "id": run.id,
                 "number": run.number,
@@ -116,7 +117,7 @@ class Follower:
             "event": {
                 "seq": event.seq,
                 "kind": event.kind,
-                "text": event.text,
+                "text": _cut(event.text),
                 "phase": event.phase,
                 "attempt": event.attempt,
                 "data": data,
@@ -132,6 +133,10 @@ class Follower:
             "body": json.dumps(body),
             "created_at": now,
         }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
 
 
 def _wants(receiver: Row, run: Row, kind: AlertKind) -> bool:

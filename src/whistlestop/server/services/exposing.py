@@ -68,7 +68,8 @@ class Exposing:
                 made.add_metric(of, value)
             return made
 
-        with self._context.database.read() as connection:
+        # One at a time: one that reads by an older snapshot would count what has ended since as running, too.
+        with self._lock, self._context.database.read() as connection:
             now = self._context.clock()
             active, (queued, since) = store.active(connection), store.queue(connection)
             sizes, live = store.sizes(connection), store.live(connection)
@@ -116,12 +117,11 @@ class Exposing:
         yield requests
 
     def _credits(self, connection: sa.Connection, live: Sequence[Any], now: float) -> dict[str, float]:
-        """The ledger is only added to: each line is read once in the life of a server."""
-        with self._lock:
-            self._line, fresh = store.spent(connection, self._line)
-            for row in fresh:
-                self._spent[row.project] += row.credits
-            found = dict(self._spent)
+        """The ledger is only added to: each line is read once in the life of a server. Under the lock."""
+        self._line, fresh = store.spent(connection, self._line)
+        for row in fresh:
+            self._spent[row.project] += row.credits
+        found = dict(self._spent)
         for row in live:
             cost = Charge(len(row.slots), row.price, row.started_at, None).credits(now)
             found[row.project] = found.get(row.project, 0.0) + cost

@@ -95,7 +95,8 @@ def deliveries(
     with context.database.read() as connection:
         run_id = runs.resolve(connection, run).id if run is not None else None
         found = store.log(connection, receiver=receiver, run_id=run_id, state=state, delivery=delivery, limit=limit)
-        return [_delivery(row, _behind(connection, row)) for row in found]
+        behind = store.before_them(connection, found)
+    return [_delivery(row, behind.get(row.id, 0)) for row in found]
 
 
 def check(connection: sa.Connection, spec: Spec) -> None:
@@ -142,10 +143,6 @@ def _one(connection: sa.Connection, name: str) -> Row:
 def _unknown(connection: sa.Connection, name: str) -> NotFound:
     hint = nearest(name, [row.name for row in store.all_receivers(connection)]) or "whistle alerts ls shows them"
     return NotFound(f"there is no receiver {name}", hint=hint)
-
-
-def _behind(connection: sa.Connection, row: Row) -> int:
-    return store.before_it(connection, row.receiver, row.id) if row.state == store.WAITING else 0
 
 
 def _view(row: Row, waiting: int) -> ReceiverView:

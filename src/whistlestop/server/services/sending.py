@@ -76,7 +76,11 @@ def _notify(address: str, title: str, body: str) -> str | None:
     logger = logging.getLogger("apprise")
     logger.addHandler(heard)
     try:
-        taken = service.notify(body=json.loads(body)["text"], title=title, notify_type="info")
+        # A program's words are text, not HTML. What is too long for a service is cut: it would refuse it for ever, and
+        # all that waits behind it would wait.
+        taken = service.notify(
+            body=json.loads(body)["text"], title=title, notify_type="info", body_format="text", overflow="truncate"
+        )
     except Exception as error:  # a plugin's own trouble
         return _plain(error, address)
     finally:

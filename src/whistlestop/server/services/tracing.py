@@ -7,6 +7,7 @@ that attempts that ended under different lives of the server are in one trace.
 import hashlib
 import logging
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 ADDRESSES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+MOMENT = 2.0  # seconds
 REMEMBERED = 10_000  # attempts that were sent: each of several nodes tells of an end
 
 
@@ -85,8 +87,10 @@ class Tracing:
 
     def close(self) -> None:
         """What is not sent within a moment is dropped: a trace is not worth a slow stop."""
-        self._provider.force_flush(2000)
-        self._provider.shutdown()
+        # Neither keeps to a time by itself: for a collector that is dead they wait as long as one export may take.
+        ending = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        ending.start()
+        ending.join(MOMENT)
 
     def _run(self, run: Row) -> None:
         values = {"whistle.run": run.id, "whistle.number": run.number, "whistle.name": run.name,

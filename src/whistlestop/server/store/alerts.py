@@ -139,6 +139,11 @@ def with_budget(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(sa.select(runs).where(active, runs.c.budget.is_not(None), lives)).all()
 
 
+def not_ended(connection: sa.Connection, run_ids: Collection[str]) -> set[str]:
+    """Those of these runs that are there and go on, or may."""
+    return set(connection.scalars(sa.select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None))))
+
+
 def spends(connection: sa.Connection, project: str) -> str | None:
     """The newest run of a project that costs something now, or the newest that it has."""
     mine = sa.select(runs.c.id).where(runs.c.project == project).order_by(runs.c.number.desc()).limit(1)
@@ -155,16 +160,32 @@ def waiting(connection: sa.Connection) -> dict[str, int]:
     return {row.receiver: row._mapping["count"] for row in connection.execute(query.group_by(alerts.c.receiver))}
 
 
+def expecting(connection: sa.Connection) -> Sequence[Row]:
+    """Receivers that something waits for. However much it is, this looks at one of each."""
+    waits = sa.exists().where(alerts.c.receiver == receivers.c.name, alerts.c.state == WAITING)
+    return connection.execute(sa.select(receivers).where(waits).order_by(receivers.c.name)).all()
+
+
 def head(connection: sa.Connection, name: str) -> Row | None:
     """What is sent next: the oldest that waits."""
     query = sa.select(alerts).where(alerts.c.receiver == name, alerts.c.state == WAITING).order_by(alerts.c.id)
     return connection.execute(query.limit(1)).one_or_none()
 
 
-def before_it(connection: sa.Connection, name: str, alert_id: int) -> int:
-    """How many of the receiver's go out before that one."""
-    same = sa.and_(alerts.c.receiver == name, alerts.c.state == WAITING, alerts.c.id < alert_id)
-    return int(connection.scalar(sa.select(sa.func.count()).select_from(alerts).where(same)) or 0)
+def before_them(connection: sa.Connection, rows: Sequence[Row]) -> dict[int, int]:
+    """Of those that wait, by id: how many of the same receiver go out before. One walk over the outbox for them all."""
+    wait = [row for row in rows if row.state == WAITING]
+    if not wait:
+        return {}
+    place = sa.func.row_number().over(partition_by=alerts.c.receiver, order_by=alerts.c.id) - 1
+    ahead = (
+        sa.select(alerts.c.id, place.label("ahead"))
+        .where(alerts.c.state == WAITING, alerts.c.receiver.in_({row.receiver for row in wait}))
+        .where(alerts.c.id <= max(row.id for row in wait))
+        .subquery()
+    )
+    query = sa.select(ahead).where(ahead.c.id.in_([row.id for row in wait]))
+    return {row.id: row.ahead for row in connection.execute(query)}
 
 
 def update(connection: sa.Connection, alert_id: int, **values: Any) -> None:
@@ -187,6 +208,12 @@ def log(
         if value is not None:
             query = query.where(alerts.c[column] == value)
     return connection.execute(query.order_by(alerts.c.id.desc()).limit(limit)).all()
+
+
+def give_up(connection: sa.Connection, created_before: float, *, at: float) -> int:
+    """All that has waited since before then: of what waits for a dead receiver, only the first is ever tried."""
+    old = sa.and_(alerts.c.state == WAITING, alerts.c.created_at < created_before)
+    return connection.execute(alerts.update().where(old).values(state=GIVEN_UP, ended_at=at)).rowcount
 
 
 def forget(connection: sa.Connection, ended_before: float, *, kind: str) -> int:

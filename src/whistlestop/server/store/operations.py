@@ -60,8 +60,8 @@ def oldest_checkpoint(connection: sa.Connection) -> float | None:
 
 
 def spent(connection: sa.Connection, after: int) -> tuple[int, Rows]:
-    """project and credits of the lines of the ledger behind that one, and the last of them."""
-    top = int(connection.scalar(sa.select(sa.func.max(ledger.c.id))) or 0)
+    """project and credits of the lines of the ledger behind that one, and the last of them: never an earlier one."""
+    top = max(after, int(connection.scalar(sa.select(sa.func.max(ledger.c.id))) or 0))
     query = sa.select(ledger.c.project, sa.func.sum(ledger.c.credits).label("credits"))
     query = query.where(ledger.c.id > after, ledger.c.id <= top)
     return top, connection.execute(query.group_by(ledger.c.project)).all()
