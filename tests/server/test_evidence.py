@@ -185,6 +185,27 @@ def test_what_was_told_is_there_of_its_own_phase_and_marks_push_nothing_out(here
     assert [each.data["step"] for each in told[1:]] == list(range(300 - evidence.MOST_MARKS, 300))
 
 
+def test_what_was_told_is_found_without_reading_all_the_rest(here: World, run: str) -> None:
+    """By the index of kinds, from its end: a healthy run has told much that is of no interest, and goes on to do so."""
+    with here.context.database.write() as connection:
+        for number, kind in enumerate(("program", "stuck", "metric_seen", "program", "rung", "program")):
+            events.add(connection, run, kind, f"{number}", at=1.0, attempt=1 + number // 3)
+    with here.context.database.read() as connection:
+        asked: list[tuple[str, Any]] = []
+        sa.event.listen(connection, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+        found = events.last_of_kinds(connection, run, evidence.KINDS, 3)
+        assert [(row.text, row.data) for row in found] == [("3", {}), ("4", {}), ("5", {})]
+        found = events.last_of_kinds(connection, run, evidence.KINDS, 200)
+        assert [row.text for row in found] == ["0", "1", "3", "4", "5"]
+        statement, given = asked[-1]
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
+    ways = [row for row in plan if row.detail.startswith(("SEARCH events", "SCAN events"))]
+    assert len(ways) == len(evidence.KINDS)
+    assert all("ix_events_run_id_kind_attempt_seq (run_id=? AND kind=?)" in way.detail for way in ways), plan
+    beside = [row.detail for row in plan if row.parent in {way.parent for way in ways}]
+    assert not any("TEMP B-TREE" in line for line in beside), "only what was found is sorted"
+
+
 def test_hosts_where_it_failed_come_with_what_others_saw_there(here: World, run: str) -> None:
     """It fails on h-1 and gets on on h-2; of two other runs one ended well on h-1, and one failed there only."""
     with here.context.database.write() as connection:

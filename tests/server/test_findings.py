@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from whistlestop.blobs.manifest import Checkpoint
+from whistlestop.blobs.storage import DAY, Storage
 from whistlestop.channel.journal import JournalReader, JournalWriter
 from whistlestop.engines.base import JobState
+from whistlestop.server.scheduler import watching as watching_module
+from whistlestop.server.scheduler.sweeping import Sweeper
 from whistlestop.server.scheduler.watching import Watching
-from whistlestop.server.services import diagnosing, guarding, ingest, launches, verbs, views
+from whistlestop.server.services import diagnosing, guarding, ingest, launches, storages, verbs, views
 from whistlestop.server.store import checkpoints, events, findings, phases, runs
+from whistlestop.testing.checkpoints import write_checkpoint
 from whistlestop.testing.wait import until
 from whistlestop.testing.world import ME, World, ended, world
 from whistlestop.wire.api import PhaseView, RunView
@@ -232,6 +237,7 @@ def test_a_run_that_cannot_be_judged_is_not_held(lite: World, monkeypatch: pytes
         raise RuntimeError("no evidence today")
 
     monkeypatch.setattr(diagnosing, "gather", broken)
+    monkeypatch.setattr(watching_module, "TICK", 0.02)
     lite.context.hub.connect_diagnosis(lambda run_id, anew: None)
     watching.start()
     try:
@@ -245,6 +251,121 @@ def test_a_run_that_cannot_be_judged_is_not_held(lite: World, monkeypatch: pytes
 def unjudged(here: World) -> list[str]:
     with here.context.database.read() as connection:
         return findings.unjudged(connection)
+
+
+def test_of_the_ends_that_nobody_has_looked_at_those_come_first_that_are_held(here: World) -> None:
+    ended = []
+    for guards in ((), ("when: oom, do: fail",), ()):
+        run = submit(here, *guards)
+        Program(here, run).end("code_raised", exit_code=1)
+        ended.append(run.id)
+    assert unjudged(here)[0] == ended[1]
+    assert sorted(unjudged(here)) == sorted(ended)
+
+
+def test_the_runner_hears_at_once_which_checkpoint_is_the_last_good_one(here: World) -> None:
+    """Else its retention, which counts those that were passed over, would remove it in the seconds that are left."""
+    run = submit(here, "when: non_finite, do: stop")
+    program = Program(here, run)
+    for step in (4, 8):
+        program.saved(step)
+    program.log(8, loss=0.5)
+    program.log(9, loss=NAN)
+    program.saved(12)
+    look(here, run)
+    order = here.context.hub.order(program.attempt.id)
+    assert order is not None
+    assert (order.stop, order.protected) == (1, [f"c-8-{program.attempt.id}"])
+
+
+class Late:
+    """A NaN at step 9 that is found when all that is kept, 12 and 16, is from behind it; 4 is in the trash."""
+
+    def __init__(self, here: World, guard: str) -> None:
+        self.here, self.run = here, submit(here, guard)
+        self.program = Program(here, self.run)
+        with here.context.database.read() as connection:
+            self.storage: Storage = storages.of_run(here.settings, runs.get(connection, self.run.id))
+        self.good = self._saved(4)
+        self.storage.discard(self.good, here.now)
+        self.program.say("checkpoints_removed", ids=[self.good.id], until=here.now + DAY)
+        for step in range(9):
+            self.program.log(step, loss=0.5)
+        self.program.log(9, loss=NAN)
+        for step in (12, 16):
+            self._saved(step)
+
+    def _saved(self, step: int) -> Checkpoint:
+        attempt = self.program.attempt
+        made = write_checkpoint(self.storage, "main", step, attempt.number, attempt.id, {"parts/x": b"x"})
+        path = self.storage.where(made)
+        self.program.say("checkpoint", id=made.id, step=step, path=path, at=self.here.now)
+        return made
+
+    def found(self) -> tuple[str, dict[str, Any]]:
+        """The words and the data of what the guard has done, once."""
+        for _ in range(2):
+            look(self.here, self.run)
+        with self.here.context.database.read() as connection:
+            (event,) = events.of_run(connection, self.run.id, kinds=["guard"])
+        return event.text, event.data
+
+    def kept(self) -> list[int]:
+        return [each.step for each in self.storage.list("main")]
+
+    def skips(self) -> list[list[int]]:
+        with self.here.context.database.read() as connection:
+            (row,) = phases.of_runs(connection, [self.run.id])[self.run.id]
+            return list(row.skips)
+
+
+def test_where_all_that_is_kept_is_spoilt_the_newest_good_one_comes_back_from_the_trash(here: World) -> None:
+    late = Late(here, "when: non_finite, do: roll_back")
+    text, data = late.found()
+    assert "goes back to the checkpoint of step 4, without the data of batches 4 to 9" in text
+    assert (data["to"], data["skip"], late.skips()) == (4, [[4, 10]], [[4, 10]])
+    assert late.kept() == [16, 12, 4]
+    assert [data["step"] for _, data in told(here, late.run, "checkpoint_restored")] == [4]
+    order = here.context.hub.order(late.program.attempt.id)
+    assert order is not None
+    assert (order.protected, order.preempt_deadline) == ([late.good.id], here.now)
+    late.program.end("preempted")
+    with here.context.database.read() as connection:
+        newest = checkpoints.newest(connection, late.run.id, "main")
+    assert newest is not None
+    assert newest.step == 4
+
+
+def test_a_guard_in_dry_mode_has_nothing_back_and_says_where_it_would_have_gone(lite: World) -> None:
+    late = Late(lite, "when: non_finite, do: roll_back, dry: true")
+    assert (
+        "in dry mode, or else: attempt 1 ends, and the next one goes back to the checkpoint of step 4"
+        in (late.found()[0])
+    )
+    assert (late.kept(), late.skips()) == ([16, 12], [])
+
+
+def test_what_cannot_be_had_back_is_said_and_no_data_are_passed_over_for_it(lite: World) -> None:
+    late = Late(lite, "when: non_finite, do: roll_back")
+    late.storage.purge("main", lite.now + 1)
+    text, data = late.found()
+    assert "no checkpoint from before step 9 can be used" in text
+    assert "beginning" not in text
+    assert (data["to"], data["skip"], late.skips()) == (None, [], [])
+    late.program.end("preempted")
+    launch, _ = launches.build(lite.context, lite.attempt(late.run.id).id, "token", "http://127.0.0.1:1")
+    assert (launch.must_restore, launch.skip) == (True, [])
+
+
+def test_a_storage_that_is_away_holds_no_guard_up_and_what_it_needs_comes_back_later(lite: World) -> None:
+    late = Late(lite, "when: non_finite, do: kill")
+    place = lite.settings.checkpoints(late.run.id)
+    place.rename(place.with_name("away"))
+    assert "the run is killed" in late.found()[0]
+    place.with_name("away").rename(place)
+    assert late.kept() == [16, 12]
+    Sweeper(lite.context).sweep()
+    assert late.kept() == [16, 12, 4]
 
 
 def test_a_roll_back_passes_over_what_was_saved_since_and_its_data_also_if_it_is_saved_later(here: World) -> None:

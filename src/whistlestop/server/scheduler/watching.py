@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 EVERY = 15.0  # seconds between two looks at a run of which nothing is suspected
 AGAIN = 1.0  # and at one that is suspected; twice as long each time, since a NaN is one in every batch from then on
 TICK = 1.0  # how often it is asked who is due
+TRIES = 3  # looks that fail before a run is let go: a database that was away for a moment is no reason
 SHARE = 4.0  # of a look that nobody has asked for: for so many times its length nothing but what is urgent is done
 
 
@@ -23,6 +24,7 @@ class Watching:
         self._suspected: set[str] = set()
         self._looked: dict[str, float] = {}  # run -> when; those that run
         self._patience: dict[str, float] = {}  # run -> seconds until it is looked at again, if it is suspected again
+        self._failed: dict[str, int] = {}  # run -> looks that have failed since the last one that did not
         self._rest_until = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="diagnosis", daemon=True)
@@ -56,6 +58,8 @@ class Watching:
                 self._suspected -= urgent
                 self._patience |= {each: min(EVERY, 2 * self._patience.get(each, AGAIN)) for each in urgent}
             for run_id in sorted(urgent):
+                if self._stopping:
+                    return
                 self._look(run_id)
             if self._clock() - asked_at >= TICK:
                 asked_at = self._clock()
@@ -71,8 +75,9 @@ class Watching:
         return self._looked[run_id] + self._patience.get(run_id, AGAIN) if run_id in self._looked else 0.0
 
     def _round(self) -> None:
-        """The ends that nobody has looked at; then, until it is time to ask again, those that run and are due, the one
-        that has waited longest first."""
+        """The ends that nobody has looked at, those first that somebody waits for; then, until it is time to ask again,
+        those that run and are due, the one that has waited longest first."""
+        began = self._clock()
         try:
             ended, running = diagnosing.due(self._context)
         except Exception:
@@ -80,10 +85,14 @@ class Watching:
             return
         for run_id in ended:
             self._look(run_id)
+            # A thousand that ended together: one that is held since then is not to wait for all of them.
+            if self._stopping or self._clock() - began >= TICK:
+                break
         now = self._clock()
         with self._wake:
             self._looked = {run_id: self._looked.get(run_id, now) for run_id in running}
             self._patience = {run_id: self._patience[run_id] for run_id in running if run_id in self._patience}
+            self._failed = {each: self._failed[each] for each in {*ended, *running} & self._failed.keys()}
             waiting = sorted(self._looked, key=lambda run_id: self._looked[run_id])
         for run_id in waiting:
             if now - self._looked[run_id] < EVERY or not self._rested(until=now + TICK):
@@ -103,12 +112,19 @@ class Watching:
         began = self._clock()
         try:
             diagnosing.look(self._context, run_id)
+            self._failed.pop(run_id, None)
         except Exception:  # one run's trouble is not the others', and it must not be held for ours
-            log.exception("run %s could not be judged", run_id)
-            try:
-                diagnosing.release(self._context, run_id)
-            except Exception:
-                log.exception("run %s is still held; it is tried again", run_id)
+            self._failed[run_id] = self._failed.get(run_id, 0) + 1
+            log.exception("run %s could not be judged (%d of %d times)", run_id, self._failed[run_id], TRIES)
+            if self._failed[run_id] >= TRIES:
+                self._release(run_id)
         with self._wake:
             self._looked[run_id] = self._clock()
         return self._clock() - began
+
+    def _release(self, run_id: str) -> None:
+        try:
+            diagnosing.release(self._context, run_id)
+            self._failed.pop(run_id, None)
+        except Exception:
+            log.exception("run %s is still held; it is tried again", run_id)

@@ -1,6 +1,7 @@
 """A run is looked at: what is found is kept, what is gone is over, and its guards are asked. When, is in
 scheduler/watching.py; what guards do is in guarding.py."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,19 @@ import sqlalchemy as sa
 from whistlestop.diagnosis.evidence import Evidence
 from whistlestop.diagnosis.findings import Cause, Finding
 from whistlestop.diagnosis.judge import judge
+from whistlestop.domain.errors import NoCheckpoint
+from whistlestop.domain.guarding import GUARD
 from whistlestop.domain.states import AttemptState
-from whistlestop.server.services import cleaning, guarding, ingest
-from whistlestop.server.services.context import Context
+from whistlestop.server.services import cleaning, guarding, ingest, keeping
+from whistlestop.server.services.context import Actor, Context
 from whistlestop.server.services.evidence import gather
-from whistlestop.server.store import events, findings, phases, runs
+from whistlestop.server.store import checkpoints, events, findings, phases, runs
 
+log = logging.getLogger(__name__)
 Row = sa.Row[Any]
 OVER_AFTER = 60.0  # seconds: what comes and goes with the noise of a curve is one finding, not twenty
 MOST_EVIDENCE = 20
+MOST_GONE = 5  # removed checkpoints that turn out to be gone, until no other is tried
 # What may be over while the attempt goes on; all others are about its end.
 LIVE = frozenset(
     {
@@ -76,6 +81,31 @@ def _is_due(phase: Row, attempt: Row | None) -> bool:
 
 
 def _keep(context: Context, run_id: str, seen: Seen) -> None:
+    gone: frozenset[str] | None = frozenset()
+    while True:
+        try:
+            return _keep_at_once(context, run_id, seen, gone)
+        except guarding.Removed as needs:
+            gone = _have_back(context, needs.checkpoint, gone or frozenset())
+
+
+def _have_back(context: Context, checkpoint: Row, gone: frozenset[str]) -> frozenset[str] | None:
+    """Those that a guard need not ask for again, for they are back or gone; None: it has to do without the others."""
+    try:
+        keeping.restore(context, checkpoint.run_id, checkpoint.id, Actor(GUARD, "admin"))
+    except NoCheckpoint as error:
+        log.warning("a guard does without a removed checkpoint: %s", error)
+    except Exception as error:  # a storage's trouble must not keep a guard from acting
+        log.warning("a guard does without a removed checkpoint: %s", error)
+        with context.database.write() as connection:
+            checkpoints.update(connection, checkpoint.id, pinned=True)  # it is had back once its storage answers
+        return None
+    gone |= {checkpoint.id}
+    return gone if len(gone) < MOST_GONE else None
+
+
+def _keep_at_once(context: Context, run_id: str, seen: Seen, gone: frozenset[str] | None) -> None:
+    """All of it in one transaction."""
     orders: list[Any] = []
     with context.database.write() as connection:
         run = runs.by_id(connection, [run_id]).get(run_id)
@@ -88,9 +118,10 @@ def _keep(context: Context, run_id: str, seen: Seen) -> None:
         acted = False
         if attempt.number == seen.attempt:  # else what was seen is old
             _write_down(context, connection, phase, seen)
-            acted = guarding.act(context, connection, run, phase, attempt, seen.evidence, ended=seen.ended)
+            acted = guarding.act(context, connection, run, phase, attempt, seen.evidence, ended=seen.ended, gone=gone)
         if acted:
-            orders = ingest.standing_orders(connection, run_id)
+            # What was passed over does not count for its retention: the last good one is protected from now on.
+            orders = ingest.standing_orders(connection, run_id, with_protected=True)
     for attempt_id, order in orders:
         context.hub.ordered(attempt_id, order)
     if acted or phase.unjudged is not None:

@@ -139,8 +139,8 @@ def _lines(connection: sa.Connection, attempt: Row | None) -> tuple[Line, ...]:
 def _told(connection: sa.Connection, run_id: str, phase: str) -> tuple[Told, ...]:
     """In order. Marks are many: they never push out what is rare."""
     rows = [
-        *events.of_run(connection, run_id, kinds=KINDS, newest=True, limit=MOST_TOLD),
-        *events.of_run(connection, run_id, kinds=MARKS, newest=True, limit=MOST_MARKS),
+        *events.last_of_kinds(connection, run_id, KINDS, MOST_TOLD),
+        *events.last_of_kinds(connection, run_id, MARKS, MOST_MARKS),
     ]
     return tuple(
         Told(row.at, row.kind, row.text, row.data, row.attempt or 0)

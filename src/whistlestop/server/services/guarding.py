@@ -1,6 +1,7 @@
 """What guards do about a finding. It is written down, told and asked for in one transaction: a crash before its end
 leaves nothing, one behind it leaves a request that stands; nothing happens twice."""
 
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,6 +10,7 @@ from whistlestop.diagnosis.evidence import Evidence
 from whistlestop.diagnosis.findings import KINDS, Cause, Weight
 from whistlestop.diagnosis.guards import Act, Action, Open, Scene, decide, safe_until
 from whistlestop.domain import skipping
+from whistlestop.domain.checkpoints import passed_over
 from whistlestop.domain.guarding import GUARD, stop_by
 from whistlestop.domain.states import PHASE_ENDED, RUN_ENDED, AttemptState
 from whistlestop.domain.stops import Stop
@@ -23,6 +25,15 @@ SPOILS = frozenset({Cause.NON_FINITE, Cause.DIVERGING})  # what is saved from th
 LEAVING = 30.0  # seconds for a program that is started again and has something worth saving
 
 
+class Removed(Exception):
+    """All that is kept is spoilt, and a good checkpoint lies in the trash. It has to be had back first, with no
+    transaction open: nothing was done, and the same is to be asked again."""
+
+    def __init__(self, checkpoint: Row) -> None:
+        super().__init__(checkpoint.id)
+        self.checkpoint = checkpoint
+
+
 def act(
     context: Context,
     connection: sa.Connection,
@@ -32,8 +43,10 @@ def act(
     evidence: Evidence,
     *,
     ended: bool,
+    gone: Collection[str] | None = (),
 ) -> bool:
-    """True: something was asked for. `ended`: what was found is about the attempt's end."""
+    """True: something was asked for. `ended`: what was found is about the attempt's end. `gone`: removed checkpoints
+    that can't be had back; None: not one of them can. Raises Removed."""
     guards = spec_of(run.spec).phase(phase.name).guards if phase.guarded else ()
     if not guards:
         return False
@@ -44,7 +57,7 @@ def act(
     ]
     history = [Act(row.guard, row.finding, Do(row.do)) for row in findings.acts(connection, phase.id)]
     actions = decide(guards, found, history, _scene(run, phase, attempt, ended=ended), now)
-    doing = _Doing(context, connection, run, phase, attempt, evidence, now)
+    doing = _Doing(context, connection, run, phase, attempt, evidence, now, gone)
     asked = [doing.do(guards[action.guard], action, history) for action in actions]
     return any(asked)
 
@@ -72,8 +85,9 @@ class _Doing:
         attempt: Row,
         evidence: Evidence,
         now: float,
+        gone: Collection[str] | None,
     ) -> None:
-        self._context, self._connection, self._now = context, connection, now
+        self._context, self._connection, self._now, self._gone = context, connection, now, gone
         self._run, self._phase, self._attempt, self._evidence = run, phase, attempt, evidence
 
     def do(self, guard: GuardSpec, action: Action, history: list[Act]) -> bool:
@@ -120,6 +134,8 @@ class _Doing:
     def _ask(self, action: Action, text: str, back: "_Back | None") -> None:
         by = stop_by(action.finding.cause)
         if back is not None:
+            if back.removed is not None:
+                raise Removed(back.removed)
             self._pass_over(back)
         match action.do:
             case Do.KILL:
@@ -158,10 +174,23 @@ class _Doing:
         if step is None or not (rolls or action.finding.cause in SPOILS):
             return None
         bad_from = safe_until(self._evidence, action.finding.cause, step) + 1
-        rows = checkpoints.of_run(self._connection, self._run.id, self._phase.name)
-        good = next((row.step for row in rows if checkpoints.eligible(row) and row.step < bad_from), None)
-        begins = good if good is not None else self._run.parent_step if self._phase.restore_from else 0
-        return _Back(bad_from, good, _left_out(guard, self._phase, begins or 0, step) if rolls else ())
+        rules = [*self._phase.passed_over, [self._attempt.number, bad_from]]
+        # With the removed ones, as a launch counts them: where there were any, it does not begin at its beginning.
+        rows = checkpoints.of_run(self._connection, self._run.id, self._phase.name, trashed=True)
+        rows = [row for row in rows if not passed_over(rules, attempt=row.attempt, step=row.step)]
+        good = next((row for row in rows if checkpoints.eligible(row)), None)
+        removed = next((row for row in rows if self._can_be_had_back(row)), None) if good is None else None
+        to = good or removed
+        if to is None and any(row.trashed_until is None or self._phase.restore_from is None for row in rows):
+            return _Back(bad_from, nowhere=True)
+        begins = to.step if to is not None else self._run.parent_step if self._phase.restore_from else 0
+        skips = _left_out(guard, self._phase, begins or 0, step) if rolls else ()
+        return _Back(bad_from, to.step if to is not None else None, skips, removed=removed)
+
+    def _can_be_had_back(self, row: Row) -> bool:
+        if self._gone is None or row.id in self._gone or row.trashed_until is None:
+            return False
+        return bool(row.healthy and row.verified and row.trashed_until > self._now)
 
     def _words(self, guard: GuardSpec, action: Action, made: int, back: "_Back | None") -> str:
         name, number = self._phase.name, self._attempt.number
@@ -184,12 +213,24 @@ class _Doing:
 
 
 class _Back:
-    def __init__(self, bad_from: int, good: int | None, skips: skipping.Ranges) -> None:
+    def __init__(
+        self,
+        bad_from: int,
+        good: int | None = None,
+        skips: skipping.Ranges = (),
+        *,
+        removed: Row | None = None,
+        nowhere: bool = False,
+    ) -> None:
         self.bad_from = bad_from  # a checkpoint of this step or a later one may be spoilt
         self.good = good  # step of the one to go on from
         self.skips = skips
+        self.removed = removed  # that one, if it lies in the trash
+        self.nowhere = nowhere  # none can be used, and there were some: a person has to say what to go on from
 
     def in_words(self) -> str:
+        if self.nowhere:
+            return f", but no checkpoint from before step {self.bad_from} can be used: they were removed or are damaged"
         to = f" to the checkpoint of step {self.good}" if self.good is not None else " to its beginning"
         if not self.skips:
             return to

@@ -1,6 +1,7 @@
 """Events: what happened, to which run, by whom. Their number is the clock of everything live."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -85,6 +86,25 @@ def of_run(
         query = query.where(words.contains(search.lower(), autoescape=True))
     found = connection.execute(query.order_by(events.c.seq.desc() if newest else events.c.seq).limit(limit)).all()
     return found[::-1] if newest else found
+
+
+def last_of_kinds(connection: sa.Connection, run_id: str, kinds: tuple[str, ...], limit: int) -> Sequence[Row]:
+    """The last ones of a few kinds, in their order, without a look at any of the others: those are many."""
+    return connection.execute(_last_of_kinds(kinds), {"run": run_id, "most": limit}).all()[::-1]
+
+
+@cache
+def _last_of_kinds(kinds: tuple[str, ...]) -> sa.Select[Any]:
+    """Each kind from the end of its part of the index, in the index's own order: attempts come one after the other. By
+    `seq` alone, SQLite reads all that the run has ever told, and PostgreSQL all that it has told of that kind."""
+    most = sa.bindparam("most", type_=sa.Integer)
+
+    def last(kind: str) -> sa.Select[Any]:
+        mine = sa.select(events).where(events.c.run_id == sa.bindparam("run"), events.c.kind == kind)
+        return sa.select(mine.order_by(events.c.attempt.desc(), events.c.seq.desc()).limit(most).subquery())
+
+    found = sa.union_all(*map(last, kinds)).subquery()
+    return sa.select(found).order_by(found.c.seq.desc()).limit(most)
 
 
 def newest(connection: sa.Connection) -> int:

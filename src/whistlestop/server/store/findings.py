@@ -38,8 +38,10 @@ def update(connection: sa.Connection, finding_id: int, **values: Any) -> None:
 
 
 def unjudged(connection: sa.Connection) -> list[str]:
-    """Runs in which an attempt ended badly, and has not been looked at yet."""
-    return list(connection.scalars(sa.select(phases.c.run_id).where(phases.c.unjudged.is_not(None)).distinct()))
+    """Runs in which an attempt ended badly, and has not been looked at yet; those first that are held until then."""
+    held = sa.func.max(sa.cast(phases.c.guarded, sa.Integer))  # PostgreSQL knows no greater one of two booleans
+    query = sa.select(phases.c.run_id).where(phases.c.unjudged.is_not(None)).group_by(phases.c.run_id)
+    return list(connection.scalars(query.order_by(held.desc(), phases.c.run_id)))
 
 
 def training(connection: sa.Connection) -> list[str]:
