@@ -129,7 +129,7 @@ SAID: dict[Cause, tuple[str, ...]] = {
         "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
         "urllib.error.HTTPError: HTTP Error 401: Unauthorized",
         "google.auth.exceptions.DefaultCredentialsError: Your default credentials were not found.",
-        "openai.AuthenticationError: Error code: 401 - {'error': {'message': 'Incorrect API key provided'}}",
+        "service.AuthenticationError: Error code: 401 - {'error': {'message': 'Incorrect API key provided'}}",
     ),
     Cause.NETWORK: (
         "http.client.BadStatusLine: HTTP/0.0 000",
