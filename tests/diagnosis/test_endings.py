@@ -11,7 +11,7 @@ from whistlestop.testing.error_words import SAID
 
 FRAMES = """\
 Traceback (most recent call last):
-  File "/work/run/train.py", line 40, in main
+  File "/srv/run/train.py", line 40, in main
     step(batch)
   File "/env/lib/python3.11/site-packages/library/inner.py", line 3, in call
     return native()
@@ -63,7 +63,7 @@ def test_a_run_that_has_got_on_since_has_none() -> None:
         ("OSError: [Errno 122] Disk quota exceeded: '/home/user/out.bin'", "/home/user/out.bin"),
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='data.example.org', port=443)", "data.example"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "2.00 GiB"),
-        ("NameError: name 'los' is not defined", "/work/run/train.py line 40"),
+        ("NameError: name 'los' is not defined", "/srv/run/train.py line 40"),
     ],
 )
 def test_what_to_do_names_the_package_the_path_or_the_line(text: str, does: str) -> None:
@@ -114,7 +114,7 @@ def test_an_exception_that_python_ignores_is_ignored() -> None:
 
 def test_of_a_loader_s_worker_its_own_exception_counts() -> None:
     text = f"{FRAMES}\nRuntimeError: Caught FileNotFoundError in DataLoader worker process 0.\n"
-    text += 'Original Traceback (most recent call last):\n  File "/work/run/data.py", line 9, in load\n    open(path)\n'
+    text += 'Original Traceback (most recent call last):\n  File "/srv/run/data.py", line 9, in load\n    open(path)\n'
     found = only(ended(*lines(f"{text}FileNotFoundError: [Errno 2] No such file or directory: '/data/7.png'")))
     assert found.cause is Cause.MISSING_FILE
     assert "data.py:9" in found.says
@@ -174,7 +174,7 @@ def test_a_shell_s_code_says_as_much(code: int, cause: Cause) -> None:
 
 def test_where_it_crashed_is_told_by_faulthandler() -> None:
     text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n"
-    text += '  File "/env/lib/python3.11/site-packages/x.py", line 1 in f\n  File "/work/run/train.py", line 7 in step'
+    text += '  File "/env/lib/python3.11/site-packages/x.py", line 1 in f\n  File "/srv/run/train.py", line 7 in step'
     assert "train.py:7 in step" in only(ended(*lines(text), reason="signalled", code=None, signal="SIGSEGV")).says
 
 

@@ -15,7 +15,7 @@ from whistlestop.diagnosis.judge import judge
 from whistlestop.domain.reasons import EndReason
 from whistlestop.testing.curve_shapes import HEALTHY, blown_up, evidence, overfits, series
 
-TRACE = ("Traceback (most recent call last):", '  File "/work/train.py", line 7, in main', "    step()")
+TRACE = ("Traceback (most recent call last):", '  File "/srv/train.py", line 7, in main', "    step()")
 
 
 def failed(error: str, *, reason: str = "code_raised", signal: str | None = None, **more: Any) -> dict[str, Any]:
