@@ -15,7 +15,6 @@ _SLOWLY = 1.8  # the same, where it creeps
 _LEAST = 0.004  # seconds a step more than before: below that, timers and neighbours make it
 _WAITS = 0.4  # of a step, for data
 _IDLE = 35.0  # per cent of one processor, or of a GPU
-_SILENT, _SILENT_STEPS, _SILENT_POINTS = 60.0, 30, 20  # seconds; times its longest pause so far; points to know it by
 _WAIT_WORDS = frozenset({"data", "loader", "dataloader", "input", "fetch", "loading"})
 _TIME_WORDS = frozenset({"time", "wait", "seconds", "s", "ms", "waiting", "latency", "duration", "sec"})
 _STEP_WORDS = frozenset({"step", "iter", "iteration", "batch", "total"})
@@ -25,40 +24,8 @@ def findings(evidence: Evidence) -> list[Finding]:
     if evidence.kind != "train":
         return []
     pace = pace_of(evidence)
-    found = _silent(evidence) or late_rank(evidence) or _data_starved(evidence, pace) or _throttled(pace)
+    found = late_rank(evidence) or _data_starved(evidence, pace) or _throttled(pace)
     return [found] if found else []
-
-
-def _silent(evidence: Evidence) -> Finding | None:
-    """The server's own look, should the runner not tell: far more patient than that one, and without stacks."""
-    place = evidence.place
-    if (
-        evidence.status != "running"
-        or place.ended_at is not None
-        or place.loop_started_at <= 0
-        or place.progress_at <= 0
-    ):
-        return None
-    if any(each.kind == "stuck" and each.at >= place.started_at for each in evidence.told):
-        return None  # it was told, and what became of it too
-    times = sorted(
-        at for each in evidence.series if each.kind != "system" for at in each.times if at >= place.started_at
-    )
-    if len(times) < _SILENT_POINTS:
-        return None
-    silent, longest = evidence.now - place.progress_at, float(np.diff(times).max())
-    expected = max(_SILENT_STEPS * longest, _SILENT if place.stage == "training" else 15 * _SILENT)
-    if silent < expected:
-        return None
-    return Finding(
-        Cause.STUCK,
-        0.85,
-        f"no step for {silent:.0f} s while {place.stage}, and never more than {longest:.3g} s before",
-        evidence=(f"its last step is {place.step:,}",),
-        do="Look where it hangs (whistle stacks), then restart it from its checkpoint.",
-        step=place.step,
-        at=place.progress_at,
-    )
 
 
 def _data_starved(evidence: Evidence, pace: Pace | None) -> Finding | None:
