@@ -1,5 +1,6 @@
 """What the store promises, on every database alike."""
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -347,3 +348,16 @@ def test_a_second_server_on_one_postgresql_is_refused(database: Database) -> Non
     with pytest.raises(Refused, match="another Whistlestop server"):
         other.claim()
     other.close()
+
+
+def test_a_connection_that_is_read_by_while_the_database_is_closed_is_closed_after_it(database: Database) -> None:
+    with database.read() as connection:
+        used = connection.connection.dbapi_connection
+        assert used is not None
+        database.close()
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    if database.is_sqlite:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            used.cursor()
+    else:
+        assert used.closed  # type: ignore[attr-defined]

@@ -37,6 +37,8 @@ class Database:
         level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reading = self._engine.execution_options(**level)
         self._claim: sa.Connection | None = None
+        self._closed = False
+        sa.event.listen(self._engine, "checkin", self._returned)
 
     def claim(self) -> None:
         """Refuse to be the second server on one PostgreSQL database (SQLite: the data directory's lock does it)."""
@@ -95,9 +97,15 @@ class Database:
         return (pool.checkedout() if isinstance(pool, sa.pool.QueuePool) else 0) - (self._claim is not None)
 
     def close(self) -> None:
+        """Those that somebody still reads by are closed when they are given back."""
+        self._closed = True
         if self._claim is not None:
             self._claim.close()
         self._engine.dispose()
+
+    def _returned(self, _: object, record: sa.pool.ConnectionPoolEntry) -> None:
+        if self._closed:  # nobody will take it out again, nor close it
+            record.invalidate()
 
 
 def _check_usable(url: str) -> None:
